@@ -39,14 +39,19 @@ def check_views(**_: Any) -> list[registry.CheckMessage]:
 
 
 def check_tasks(**_: Any) -> list[registry.CheckMessage]:
-    """Report what is wrong with ``@locked_task``, in a project that uses Celery."""
+    """Report what is wrong with ``@locked_task``, of Celery and of Django's own tasks."""
     with suppress(Exception):  # Django's own check raises it
         _import_views()
-    if "celery" not in sys.modules and not _has_celery_app():
-        return []
-    from .celery import checks
+    found = []
+    if "celery" in sys.modules or _has_celery_app():
+        from .celery import checks as of_celery
 
-    return checks.check_tasks()
+        found += of_celery.check_tasks()
+    if f"{__package__}.tasks.task" in sys.modules:  # a module of the project has imported it
+        from .tasks import checks as of_django
+
+        found += of_django.check_tasks()
+    return found
 
 
 def _import_views() -> None:

@@ -4,8 +4,8 @@
 well. ``manage.py redlock_check`` asks the nodes; see ``inspection.probe``.
 
 The ids stay, because projects silence checks by them. ``celery.checks`` has E002, E005, W006 to
-W009, W027 and W028, ``fencing`` has W010 and W011, ``views.checks`` has E004, W021 and W022, and
-``idempotency.checks`` has E006, W025, W026 and W029.
+W009, W027 and W028, ``tasks.checks`` E002, W008 and W030, ``fencing`` has W010 and W011,
+``views.checks`` has E004, W021 and W022, and ``idempotency.checks`` has E006, W025, W026 and W029.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """The smallest project that the tests, the type checker and the documentation can load."""
 
+from importlib.util import find_spec
+
 SECRET_KEY = "not a secret: the tests protect nothing"
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -16,6 +18,8 @@ INSTALLED_APPS = [
     "tests.fencing",
     "django_redlock.idempotency",
 ]
+if find_spec("django.tasks") and find_spec("django_tasks_db"):  # Django 6
+    INSTALLED_APPS.append("django_tasks_db")
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

@@ -9,6 +9,7 @@ import pickle
 import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
@@ -43,9 +44,11 @@ FLOORS = (
     "fencing",
     "forms",
     "admin",
+    "work",
     "views",
     "idempotency",
     "celery",
+    "tasks",
     "testing",
     "apps",
     "management",
@@ -91,6 +94,11 @@ PUBLIC = (
     "django_redlock.models:LockKey",
     "django_redlock.otel:instrument",
     "django_redlock.signals:lease_lost",
+    *(
+        f"django_redlock.tasks:{each}"
+        for each in ("Deferred", "UniqueBackend", "locked_task", "unmark")
+        if find_spec("django.tasks")  # Django 6
+    ),
     "django_redlock.testing:EmbeddedNode",
     "django_redlock.testing:EmbeddedNodes",
     "django_redlock.testing:LeavesNoLocks",

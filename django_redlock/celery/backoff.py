@@ -1,20 +1,15 @@
-"""Decide when a message that was refused comes back: later each time, by some chance.
-
-So messages that wait for one key do not all come back at once, and one that waits for long costs
-the broker little.
-"""
+"""Decide when a message that was refused comes back, as far as Celery and its broker have a say."""
 
 from __future__ import annotations
 
 import math
-import random
 from typing import Final
 
 from celery import Task
 from celery.utils.quorum_queues import detect_quorum_queues
 
-LONGEST_PAUSE: Final = 60.0  # seconds
-LONGEST_DOUBLING: Final = 10
+from django_redlock.work import backoff
+
 VISIBILITY_TIMEOUT: Final = 3600.0  # seconds, of a Redis broker that is told nothing else
 
 
@@ -26,10 +21,7 @@ def pause(task: Task, times: int) -> float:
     """
     # A worker keeps a message with a countdown unacknowledged. If the broker took it for lost
     # meanwhile, each copy would be sent again, and the copies would multiply.
-    longest = min(LONGEST_PAUSE, visibility_timeout(task) / 2)
-    seconds = min(2.0 ** min(times, LONGEST_DOUBLING), longest)
-    spread = random.uniform(0.5, 1.0)  # noqa: S311 - guards nothing
-    return max(spread * seconds, least_countdown(task))
+    return backoff.pause(times, longest=visibility_timeout(task) / 2, least=least_countdown(task))
 
 
 def least_countdown(task: Task) -> float:

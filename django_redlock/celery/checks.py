@@ -29,9 +29,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django_redlock import conf
 from django_redlock.checks import E003, check_options, documented
 from django_redlock.transactions import no_database
+from django_redlock.work.plan import Plan, plan_of
 
 from .backoff import visibility_timeout
-from .plan import Plan, plan_of
 from .publishing import seconds_queued
 from .task import LockedTask
 

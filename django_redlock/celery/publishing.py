@@ -17,6 +17,7 @@ says that an earlier run of the message was met.
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -31,33 +32,26 @@ from celery import Task
 from celery.result import AsyncResult
 from celery.utils import uuid
 from celery.utils.time import maybe_iso8601, maybe_make_aware
-from django.db import DEFAULT_DB_ALIAS, transaction
+from django.db import transaction
 from kombu import serialization
 
-from django_redlock import conf, events
-from django_redlock.core import completion as core
-from django_redlock.core.errors import DuplicateTask, RedlockError
+from django_redlock.core.errors import DuplicateTask
 from django_redlock.core.policy import LONGEST
-from django_redlock.core.protocol import one_or_all
-from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.events import TaskEvent, TaskOutcome
 from django_redlock.locks.lock import Lock
-from django_redlock.transactions import check_database, in_transaction
+from django_redlock.work import publishing as core
+from django_redlock.work.marks import Mark
+from django_redlock.work.plan import Plan, plan_of
 
 from . import marks
-from .plan import UNTIL_FINISHED, Plan, plan_of
 
 logger = logging.getLogger("django_redlock")
 HEADER: Final = "redlock"
 NUMBER: Final = "message"
 AWAITED: Final = ("link", "link_error", "chord", "group_id", "replaced_task_nesting")
 PLAIN: Final = frozenset({str, int, float, bool, type(None)})  # as they are, whatever serializes
-REFUSALS: Final = 10  # of which a warning is logged
-MOST_REFUSALS: Final = 1000  # messages whose refusals are counted
 OF_THE_CALLER: Final = ("producer", "publisher", "connection")  # perhaps gone after the COMMIT
 _same: ContextVar[bool] = ContextVar("redlock_same_message", default=False)
 _copy: ContextVar[bool] = ContextVar("redlock_copy", default=False)
-_refusals: Final[dict[str, int]] = {}  # by the id of the message that waits
 
 
 # -- the header -----------------------------------------------------------------------------------
@@ -97,30 +91,6 @@ def _with_number(options: dict[str, Any]) -> dict[str, Any]:
         own.pop("deferred", None)
         own[NUMBER] = secrets.token_hex(16)
     return {**options, "headers": headers | {HEADER: own}}
-
-
-# -- events ---------------------------------------------------------------------------------------
-
-
-def notify(
-    outcome: TaskOutcome,
-    task: Task,
-    task_id: str | None,
-    *,
-    alias: str,
-    name: str | tuple[str, ...],
-    template: str,
-    other_id: str = "",
-    seconds: float = 0.0,
-    error: RedlockError | None = None,
-) -> None:
-    """Let signals and metrics know what became of a message, when it has; see ``TaskEvent``.
-
-    What a listener raises is logged, and harms neither the message nor a lock or a mark.
-    """
-    if events.wanted_of_tasks(outcome):
-        more = task.name, task_id or "", other_id, seconds, error, template
-        events.tell_of_task(TaskEvent(outcome, alias, name, *more))
 
 
 # -- publishing -----------------------------------------------------------------------------------
@@ -167,11 +137,9 @@ def publish(
     always = task.app.conf.task_always_eager or _is_awaited(options)
     if plan is None or not plan.marks or always:
         return _result(send(*arguments, task_id=task_id, **options), duplicate=False)
-    lock = plan.lock_of_message(task, *_as_delivered(task, *arguments, options))
+    lock = _lock_of_message(plan, task, *_as_delivered(task, *arguments, options))
     again = _is_sent_again(task_id, options)
-    if plan.using is not None:  # else its transactions would be no reason to wait
-        check_database(plan.using)
-    later = not again and in_transaction(plan.using or DEFAULT_DB_ALIAS)
+    later = core.waits_for_commit(plan, again=again)
     if later:  # the caller may change its objects until the COMMIT
         arguments = deepcopy(arguments)
     send = functools.partial(send, *arguments)
@@ -187,13 +155,17 @@ def unmark(task: Task, args: Any = (), kwargs: Mapping[str, Any] | None = None) 
     """
     plan = plan_of(task.run)
     if plan is None or not plan.marks:
-        msg = (
-            f"messages of {task.name} have no marks: that takes mode='until_finished', or …started"
-        )
-        raise TypeError(msg)
-    lock = plan.lock_of_message(task, *_as_delivered(task, args, kwargs, {}))
-    backend = conf.backend(lock.alias)
-    backend.run(core.remove(backend.policy, core.mark_key(backend.policy, task.name, lock.names)))
+        raise core.no_marks(task.name)
+    core.unmark(task.name, _lock_of_message(plan, task, *_as_delivered(task, args, kwargs, {})))
+
+
+def _lock_of_message(
+    plan: Plan, task: Task, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Lock:
+    """Return the lock of the run that a message with these arguments will be."""
+    owned = not isinstance(inspect.getattr_static(type(task), "run"), staticmethod)
+    args = (task, *args) if owned else args  # the first argument of ``run``, as ``self``
+    return plan.lock_of_call(task.name, args, kwargs, owned=owned)
 
 
 def _is_awaited(options: Mapping[str, Any]) -> bool:
@@ -204,8 +176,7 @@ def _is_awaited(options: Mapping[str, Any]) -> bool:
 def _is_sent_again(task_id: str | None, options: Mapping[str, Any]) -> bool:
     """Return True for a retry, and for a message that was put off: it has been sent before.
 
-    Such a message is sent by its own run. In a transaction, which that run may roll back by the
-    exception that ends it, waiting for a COMMIT would lose it.
+    Such a message is sent by its own run.
     """
     headers = options["headers"]
     put_off = bool(headers[HEADER].get("deferred"))
@@ -252,52 +223,25 @@ def _on_commit(message: Message, result: AsyncResult[Any]) -> None:
 
 
 def _publish(message: Message) -> Any:
-    marking = _marking(message)
-    try:
-        outcome = marking.mark() if marking is not None else core.Outcome()
-        if message.again or not outcome.duplicate_of:
-            options = message.options
-            if marking is not None and outcome.nonce:
-                headers = {**options["headers"], **marking.header(outcome.nonce)}
-                options = {**options, "headers": headers}
-            return _result(message.send(task_id=message.task_id, **options), duplicate=False)
-    except BaseException:
-        if marking is not None:
-            marking.take_back()
-        raise
-    other = outcome.duplicate_of
-    is_marked = any(vote.owner for vote in outcome.votes if vote.holder == other)  # not begun
-    if is_marked and not {"countdown", "eta"} & message.options.keys():  # else it may not be due
-        _note_refusal(message.task, other)
-    return _duplicate(message, other)
-
-
-def _note_refusal(task: Task, other: str) -> None:
-    """Warn, once for each waiting message, when it has kept many others from being sent."""
-    if len(_refusals) >= MOST_REFUSALS:
-        _refusals.clear()  # a warning comes later, and memory does not grow
-    _refusals[other] = count = _refusals.get(other, 0) + 1
-    if count == REFUSALS:
-        logger.warning(
-            "%d messages of %s in a row were not sent, because %s waits. If no worker has it any "
-            "more (one that was killed may have fetched it), 'manage.py redlock_release --task %s' "
-            "lets the next one be sent. expires= or queue_ttl= below the period of a task of beat "
-            "ends such a wait.",
-            count,
-            task.name,
-            other,
-            other,
+    task, plan, options = message.task, message.plan, message.options
+    life = 0.0 if _copy.get() else seconds_queued(task, options, plan.queue_ttl)
+    is_due = not {"countdown", "eta"} & options.keys()  # else it may not be
+    of_core = core.Message(
+        task.name, message.task_id, plan, message.lock, life, message.again, is_due
+    )
+    published = core.publish(of_core, functools.partial(_send, message))
+    if other := published.other_id:
+        return core.instead(
+            of_core, other, lambda: _result(task.AsyncResult(other), duplicate=True)
         )
+    return published.result
 
 
-def _marking(message: Message) -> marks.Marking | None:
-    """Return what marks the message; None: no worker will run it, or it is a copy."""
-    task, plan, lock = message.task, message.plan, message.lock
-    life = seconds_queued(task, message.options, plan.queue_ttl)
-    if life <= 0 or _copy.get():
-        return None
-    of_run = plan.mode == UNTIL_FINISHED
-    return marks.Marking(lock.alias, lock.names, task.name, message.task_id, life, of_run=of_run)
+def _send(message: Message, mark: Mark | None) -> Any:
+    options = message.options
+    if mark is not None:
+        options = {**options, "headers": {**options["headers"], **marks.header(mark)}}
+    return _result(message.send(task_id=message.task_id, **options), duplicate=False)
 
 
 def seconds_queued(task: Task, options: Mapping[str, Any], queue_ttl: float) -> float:
@@ -321,30 +265,6 @@ def _seconds_until(task: Task, when: Any) -> float:
         return 0.0
     aware: datetime = maybe_make_aware(when, task.app.timezone)
     return (aware - datetime.now(UTC)).total_seconds()
-
-
-def _duplicate(message: Message, other: str) -> Any:
-    """Do what ``on_duplicate`` says; ``other`` is the task id of the message that counts."""
-    task, choice = message.task, message.plan.on_duplicate
-    logger.info("%s[%s] is not sent: %s waits or runs", task.name, message.task_id, other)
-    lock = message.lock
-    name = one_or_all(lock.names)
-    notify(
-        TaskOutcome.DUPLICATE,
-        task,
-        message.task_id,
-        alias=lock.alias,
-        name=name,
-        template=lock.template,
-        other_id=other,
-    )
-    if choice == "drop":
-        return None
-    if choice == "raise":
-        reason = because(ReasonCode.ALREADY_QUEUED, task_id=other)
-        raise DuplicateTask(reason, name=name, task_id=other)
-    result = _result(task.AsyncResult(other), duplicate=True)
-    return choice(result) if callable(choice) else result
 
 
 def _result(result: Any, *, duplicate: bool | None) -> Any:

@@ -1,21 +1,13 @@
-"""What becomes of a message that is delivered again, or whose key is held.
+"""What becomes of a message that is delivered again, or whose key is held, as Celery has it.
 
-**A refused message** is skipped, sent again for later, or fails. A run leaves its task id in the
-keys. A run that is refused by its own id is a second copy of a message that is running: the broker
-delivered it again because it took the first for lost. The copy must wait, for the first may yet
-die. A run that is refused by another id is a duplicate, and ``on_conflict`` decides.
-
-**A message that has finished** does not run again. A copy has the same task id, and must run if the
-first run died, wait while it lives, and end if it has finished. So a run takes a lock on its *run
-name* before it takes its key, and holds it until Celery has stored the result. Then the run name
-becomes a completion record: ``core.completion`` has the rules, and this module knows when Celery
-(``celery/app/trace.py``) has come so far.
+``work.redelivery`` decides. Celery gives a copy the task id of its message, and so:
 
 * The run name is that of the message, not of the task id: ``publishing`` numbers each message. A
   second message with the same ``task_id`` is not a copy, nor is a retry.
-* The tracer sends ``task_success``, ``task_failure`` and ``task_retry`` after it has stored the
-  result and sent what follows. ``task_postrun`` comes last, also where storing failed and where no
-  such signal was sent: the run ends there, with a record if there was one, else without.
+* The tracer (``celery/app/trace.py``) sends ``task_success``, ``task_failure`` and ``task_retry``
+  after it has stored the result and sent what follows. ``task_postrun`` comes last, also where
+  storing failed and where no such signal was sent: the run ends there, with a record if there was
+  one, else without.
 * A copy stores no state, for that might replace the first run's. The tracer would store STARTED
   before the body is called, so ``LockedTask`` does it after the grant in its place.
 """
@@ -26,51 +18,41 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Final, NoReturn, TypeAlias
 
 from celery import signals, states
 from celery.exceptions import Ignore, OperationalError, Reject, Retry, SoftTimeLimitExceeded
 
-from django_redlock import conf
-from django_redlock.backend import LABEL_BYTES, process_label
-from django_redlock.core import completion
-from django_redlock.core.errors import LockTaken, NodesUnavailable
-from django_redlock.core.policy import LONGEST
-from django_redlock.core.protocol import Answer, one_or_all
-from django_redlock.core.quorum import revoked
-from django_redlock.core.reasons import ReasonCode, describe
 from django_redlock.events import TaskOutcome
-from django_redlock.leases import context
-from django_redlock.leases.lease import Lease, Phase
-from django_redlock.locks.lock import Lock, tell_refusal
+from django_redlock.leases.lease import Lease
+from django_redlock.locks.lock import Lock
 from django_redlock.locks.template import LockTemplate
+from django_redlock.work.plan import Plan
+from django_redlock.work.publishing import notify
+from django_redlock.work.redelivery import (
+    FINISHED,
+    ROOM,
+    Fate,
+    Refusal,
+    RunName,
+    Skipped,
+    count,
+    fate_of,
+    label_of,
+    names_itself,
+)
 
 from .backoff import pause, visibility_timeout
-from .marks import PutOff, short_id, short_name
-from .plan import Plan
-from .publishing import HEADER, NUMBER, history, notify, same_message
+from .marks import PutOff
+from .publishing import HEADER, NUMBER, history, same_message
 
 logger = logging.getLogger("django_redlock")
-FINISHED: Final = "%s[%s] has finished before: this copy does not run"
 SUCCEEDED: Final = "%s[%s] has succeeded before: this copy does not run"
 NUMBERS: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}").fullmatch  # of messages
-Refusal: TypeAlias = LockTaken | NodesUnavailable
 Name: TypeAlias = str | tuple[str, ...]  # of a lock
 ATTRIBUTE: Final = "redlock_run"  # of a request: its ``Delivery``, when that has a run name
-ROOM: Final = 60.0  # seconds for which a record stays after the broker may deliver a copy
-
-
-class Skipped(dict[str, Any]):
-    """The result of a message that was skipped; plain data, so that any serializer takes it.
-
-    ``{"skipped": True, "reason": "…", "retry_after": seconds or None}``
-    """
-
-    def __init__(self, reason: str, retry_after: float | None = None) -> None:
-        super().__init__(skipped=True, reason=reason, retry_after=retry_after)
 
 
 class Delivery:
@@ -80,27 +62,28 @@ class Delivery:
         task: the task whose body the call is; None: the function was called directly.
         has_message: whether the call is the run of a message, neither direct nor eager.
         is_copy: whether the broker delivered the message before, or an earlier run of it was met.
-        lease: the lease of the run name; None: the run name is not held. A message without a
-            number, or one that is acknowledged before its run, has no run name.
         has_begun: whether the body has begun.
         is_stored: whether Celery has stored the result, so that no copy needs to run.
         is_sound: whether the lease of the key was good when the body ended.
-        meets_run: whether the run name was refused: an earlier run of the message lives.
     """
 
     def __init__(self, task: Any, plan: Plan) -> None:
         self.task, self._plan = task, plan
-        self.lease: Lease | None = None
-        self.has_begun = self.is_stored = self.is_sound = self.meets_run = False
+        self.has_begun = self.is_stored = self.is_sound = False
         request: Any = None if task is None else task.request
         self.has_message = not (request is None or request.called_directly or request.is_eager)
-        self.is_copy, self._run = False, None
+        self.is_copy, number = False, None
         if self.has_message:
             flag = (request.delivery_info or {}).get("redelivered")
             self.is_copy = bool(flag or history(request).get("again"))
-            self._run = self._find_run()
+            number = self._find_number()
+        self._run = RunName("" if task is None else task.name, number)
 
-    def _find_run(self) -> dict[str, str] | None:
+    def _find_number(self) -> str | None:
+        """Return the number by which copies of the message are known.
+
+        None: it has none, or it is acknowledged before its run, so that there are no copies.
+        """
         task = self.task
         if not (getattr(task, "numbers_messages", False) and task.acks_late):
             return None
@@ -109,17 +92,19 @@ class Delivery:
         number = history(task.request).get(NUMBER)
         if not (isinstance(number, str) and NUMBERS(number)):
             return None
-        return {"task": task.name, "number": number}
+        return number
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease of the run name; None: it is not held."""
+        return self._run.lease
 
     @property
     def label(self) -> str | None:
         """The owner label, ``host:process(task):task_id``; None: there is no task id."""
         if self.task is None or self.task.request.id is None:
             return None
-        run = f"({short_name(self.task.name)}):{short_id(self.task.request.id)}"
-        host, _, pid = process_label().rpartition(":")
-        host = host.encode()[: LABEL_BYTES - len(pid) - len(run) - 1].decode(errors="ignore")
-        return f"{host}:{pid}{run}"
+        return label_of(self.task.name, self.task.request.id)
 
     @property
     def _may_have_run(self) -> bool:
@@ -128,7 +113,7 @@ class Delivery:
     def _notify(self, outcome: TaskOutcome, lock: Lock, name: Name, **more: Any) -> None:
         if self.task is not None:
             more |= {"alias": lock.alias, "name": name, "template": lock.template}
-            notify(outcome, self.task, self.task.request.id, **more)
+            notify(outcome, self.task.name, self.task.request.id, **more)
 
     # -- a message that is refused ----------------------------------------------------------------
 
@@ -144,33 +129,25 @@ class Delivery:
             Ignore: the message has finished in an earlier run, or it is a copy that was sent again.
             Retry, Reject: see ``_defer``.
         """
-        plan = self._plan
-        if self.has_message and not _is_holder(refusal):
-            if refusal.code == ReasonCode.RECORDED:
-                self._note_finished(FINISHED, lock, refusal.name)
-                raise Ignore("an earlier run of this message has finished")
-            own = self._meets_itself(refusal)
-            again = own or self._may_have_run
-            wanted = plan.on_conflict if isinstance(refusal, LockTaken) else plan.on_unavailable
-            if own or wanted == "retry" or (wanted == "skip" and again):
-                silently = self._run is not None and (own or self.is_copy)
-                self._defer(refusal, lock, again=again, silently=silently)
-        if isinstance(refusal, LockTaken) and plan.on_conflict == "skip":
+        own = self.has_message and self._meets_itself(refusal)
+        again = own or (self.has_message and self._may_have_run)
+        fate = fate_of(
+            self._plan, refusal, has_message=self.has_message, is_own=own, may_have_run=again
+        )
+        if fate is Fate.FINISHED:
+            self._note_finished(FINISHED, lock, refusal.name)
+            raise Ignore("an earlier run of this message has finished")
+        if fate is Fate.LATER:
+            silently = self._run.number is not None and (own or self.is_copy)
+            self._defer(refusal, lock, again=again, silently=silently)
+        if fate is Fate.SKIPPED:
             self._notify(TaskOutcome.SKIPPED, lock, refusal.name, error=refusal)
-            left = refusal.retry_after
-            return Skipped("the key is held", None if left is None else round(left, 3))
+            return Skipped.by(refusal)
         raise refusal
 
     def _meets_itself(self, refusal: Refusal) -> bool:
-        """Return True if an earlier run of this message lives.
-
-        Any majority includes a node of the holder. A label without a task id ends in a process id,
-        which may look like a task id.
-        """
-        own = short_id(self.task.request.id)
-        return self.meets_run or any(
-            vote.holder.rsplit(":", 2)[2:] == [own] for vote in refusal.votes
-        )
+        """Return True if an earlier run of this message lives."""
+        return self._run.meets_run or names_itself(refusal, self.task.request.id)
 
     def _defer(self, refusal: Refusal, lock: Lock, *, again: bool, silently: bool) -> NoReturn:
         """Send this message again for later, with all it carries, its count of retries too.
@@ -189,7 +166,7 @@ class Delivery:
         """
         task, request = self.task, self.task.request
         before = history(request)
-        times = _count(before.get("deferred"))
+        times = count(before.get("deferred"))
         seconds = pause(task, times)
         more = {"deferred": times + 1, "again": again}
         # Without those of RabbitMQ, which silently drops a message that says it has been delayed on
@@ -260,35 +237,16 @@ class Delivery:
                 finished.
             NodesUnavailable: no majority of the nodes could be asked.
         """
-        if self._run is None:
+        if self._run.number is None:
             yield
             return
         setattr(self.task.request, ATTRIBUTE, self)
-        own = options.using(
-            renew=True,
-            min_hold=0,
-            durable=False,
-            waits_for="nodes",  # a copy that meets its run comes back later; a record wakes nobody
-            thorough=self.is_copy,  # one completion record is enough to end a copy: hear all nodes
-            foreign=self._own,
-        )
         try:
-            self._take_run_name(own.named(completion.RUN_NAME, **self._run), lock)
+            self._run.take(options, lock, is_copy=self.is_copy)
             yield
         except BaseException as error:
             if not self.has_begun or isinstance(error, Ignore | Reject):
                 self.end()
-            raise
-
-    def _take_run_name(self, run: Lock, lock: Lock) -> None:
-        backend = conf.backend(lock.alias)
-        began = backend.policy.clock()
-        try:
-            run.acquire()
-        except (LockTaken, NodesUnavailable) as error:
-            self.meets_run = isinstance(error, LockTaken)
-            error.name = one_or_all(lock.names)
-            tell_refusal(backend, error, began, lock.template)
             raise
 
     @contextmanager
@@ -317,65 +275,12 @@ class Delivery:
         meta = {"pid": os.getpid(), "hostname": request.hostname}
         task.backend.store_result(request.id, meta, states.STARTED, request=request)
 
-    def _own(self, lease: Lease) -> None:
-        lease.told = True
-        self.lease = lease
-
     def end(self) -> None:
         """Leave a completion record, or release the run name."""
-        lease = self.lease
-        if lease is None:
-            return
         # A handler that raises after the result was stored wants its message back.
         is_done = self.is_stored and self.is_sound and sys.exc_info()[1] is None
-        leave: Callable[[], object] = lease.release
-        if is_done:
-            leave = partial(record, lease, visibility_timeout(self.task) + ROOM)
-        try:
-            if leave() is False:
-                text = "%s[%s] is done, and would run again if delivered again"
-                logger.warning(text, self.task.name, self.task.request.id)
-        except BaseException:  # a time limit, perhaps: the result is stored, and twice does no harm
-            leave()
-            raise
-        finally:
-            lease.disown()  # also where that was interrupted: nobody else ends its renewal
-            self.lease = None
-
-
-def record(lease: Lease, life: float) -> bool:
-    """End a lease and leave completion records for its names.
-
-    Args:
-        life: seconds for which the records stay.
-
-    Returns:
-        Whether a majority of the nodes has them. They are written only where the names are still
-        the lease's, and not at all if its time is over.
-    """
-    if lease.phase is not Phase.RELEASED and lease.remaining() <= 0:
-        lease.release()  # of a mark, too, if it was revoked
-        logger.warning("%r has left no record: %s", lease.name, describe(lease.ending()))
-        return False
-    lease.disown()
-    backend = lease.backend
-    votes = backend.run(completion.complete(backend.policy, lease.grant, life=life))
-    recorded = sum(vote.answer is Answer.YES for vote in votes)
-    if (why := revoked(votes)) is not None:
-        left = f"a record on {recorded} nodes that were not told" if recorded else "no record"
-        logger.warning("%r has left %s: %s", lease.name, left, describe(why))
-    return recorded >= backend.policy.majority
-
-
-def _is_holder(refusal: Refusal) -> bool:
-    """Return True if this call stack holds what it was refused: a body that locks its own key."""
-    names = {refusal.name} if isinstance(refusal.name, str) else set(refusal.name)
-    return any(names.intersection(lease.names) for lease in context.leases())
-
-
-def _count(value: object) -> int:
-    """Return a count of a header, which anybody may have written; what is no count is 0."""
-    return value if type(value) is int and 0 <= value <= LONGEST else 0
+        life = visibility_timeout(self.task) + ROOM
+        self._run.end(is_done=is_done, life=life, task_id=self.task.request.id)
 
 
 # -- what the tracer tells ------------------------------------------------------------------------

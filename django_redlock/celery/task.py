@@ -30,10 +30,10 @@ from django_redlock import redlock
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.locks.options import unknown_keywords
 from django_redlock.locks.template import LockTemplate
+from django_redlock.work.plan import ATTRIBUTE, OnDuplicate, Plan, plan_of
 
 from . import publishing
 from .marks import carried
-from .plan import ATTRIBUTE, OnDuplicate, Plan, plan_of
 from .redelivery import Delivery, take_over_started
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -155,7 +155,10 @@ def _decorate(
         sent = task if delivery.has_message else None
         with carried(sent, is_copy=delivery.is_copy) as mark:
             own = template.using(label=delivery.label)
-            lock = plan.lock_of_call(task, args, kwargs, own)
+            # A method of the task, or one with bind=True.
+            owned = task is not None and bool(args) and args[0] is task
+            name = "" if task is None else task.name
+            lock = plan.lock_of_call(name, args, kwargs, own, owned=owned)
             entered = False
             try:
                 with delivery.run(own, lock), lock as lease:

@@ -16,7 +16,7 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from django_redlock.celery import locked_task
-from django_redlock.celery.arguments import canonical, digest
+from django_redlock.work.arguments import canonical, digest
 
 from .desk import (
     held_name,

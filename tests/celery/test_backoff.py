@@ -9,7 +9,7 @@ import pytest
 from celery import Celery
 
 from django_redlock.celery import backoff
-from django_redlock.celery.plan import plan_of
+from django_redlock.work.plan import plan_of
 
 from .desk import Desk, hold, locked, memory, sent
 

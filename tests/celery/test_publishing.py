@@ -35,9 +35,12 @@ from django_redlock.celery import (
     redelivery,
 )
 from django_redlock.celery import task as task_module
-from django_redlock.celery.marks import HEADER, Carried, Mark, Marking, mark_in
+from django_redlock.celery.marks import HEADER, mark_in
 from django_redlock.celery.publishing import AWAITED
 from django_redlock.core.reasons import ReasonCode
+from django_redlock.work import marks as core_marks
+from django_redlock.work import publishing as decisions
+from django_redlock.work.marks import Carried, Mark, Marking
 from tests.faults.injected import Injector, Interruption
 from tests.support.databases import connected
 from tests.support.waiting import eventually
@@ -738,10 +741,10 @@ def warnings_of(caplog: Any) -> list[str]:
 def test_a_message_that_keeps_many_others_from_being_sent_is_told(desk, mode, caplog):
     """Once, with what to do; when that is done, the next one is sent."""
     task = sync(desk, lock={"mode": mode})
-    first, duplicates = lost(desk, task, publishing.REFUSALS - 1)
+    first, duplicates = lost(desk, task, decisions.REFUSALS - 1)
     assert all(duplicates)
     assert warnings_of(caplog) == []
-    for _ in range(publishing.REFUSALS + 1):
+    for _ in range(decisions.REFUSALS + 1):
         assert task.delay(7).duplicate
     (said,) = warnings_of(caplog)
     assert said.startswith(
@@ -759,32 +762,32 @@ def test_a_run_that_keeps_many_others_from_being_sent_is_not_told(desk, caplog):
     duplicates: list[bool] = []
 
     def body(task: Any) -> None:
-        results = [Context().run(task.delay, 7) for _ in range(publishing.REFUSALS + 1)]
+        results = [Context().run(task.delay, 7) for _ in range(decisions.REFUSALS + 1)]
         duplicates.extend(each.duplicate for each in results)
 
     task = sync(desk, body)
     task.delay(7)
     desk.execute(desk.only())
-    assert duplicates == [True] * (publishing.REFUSALS + 1)
+    assert duplicates == [True] * (decisions.REFUSALS + 1)
     assert warnings_of(caplog) == []
 
 
 def test_messages_that_are_to_wait_are_not_told(desk, caplog):
     """Of many that are sent for later one is enough; that is no fault."""
     task = sync(desk)
-    sent = [task.apply_async((7,), countdown=60) for _ in range(publishing.REFUSALS + 2)]
-    assert [each.duplicate for each in sent[1:]] == [True] * (publishing.REFUSALS + 1)
+    sent = [task.apply_async((7,), countdown=60) for _ in range(decisions.REFUSALS + 2)]
+    assert [each.duplicate for each in sent[1:]] == [True] * (decisions.REFUSALS + 1)
     assert warnings_of(caplog) == []
 
 
 def test_refusals_are_counted_for_few_messages(desk, monkeypatch):
     """A process that lives for years keeps no note of each message."""
-    monkeypatch.setattr(publishing, "MOST_REFUSALS", 3)
+    monkeypatch.setattr(decisions, "MOST_REFUSALS", 3)
     task = sync(desk)
     for account in range(9):
         task.delay(account)
         task.delay(account)
-        assert len(publishing._refusals) <= 3
+        assert len(decisions._refusals) <= 3
 
 
 # -- where it is not set up --------------------------------------------------------------------
@@ -848,11 +851,11 @@ RULES: dict[str, tuple[tuple[Any, str, object], Callable[..., object]]] = {
         test_what_somebody_waits_for_is_always_sent,
     ),
     "a run of another task is in the way": (
-        (marks, "short_name", lambda _: "desk.bill"),
+        (core_marks, "short_name", lambda _: "desk.bill"),
         test_another_task_and_another_key_are_no_duplicates,
     ),
     "the mark is set before the COMMIT": (
-        (publishing, "in_transaction", lambda _: False),
+        (decisions, "in_transaction", lambda _: False),
         test_a_transaction_that_rolls_back_marks_and_sends_nothing,
     ),
     "a copy that waits sets a mark": (
@@ -866,7 +869,7 @@ RULES: dict[str, tuple[tuple[Any, str, object], Callable[..., object]]] = {
         test_a_failed_publish_removes_its_mark,
     ),
     "a message does not say which mark is its own": (
-        (Marking, "header", lambda *_: {}),
+        (marks, "header", lambda _: {}),
         lambda desk: test_a_second_message_is_not_sent_while_one_waits(desk, "until_started"),
     ),
     "a body begins before the mark is gone": (
@@ -878,7 +881,7 @@ RULES: dict[str, tuple[tuple[Any, str, object], Callable[..., object]]] = {
         lambda desk: test_a_message_that_ends_without_the_lock_removes_its_mark(desk, "skip"),
     ),
     "the lock is no mark": (
-        (marks, "Marking", lambda *args, of_run: Marking(*args, of_run=False)),
+        (decisions, "Marking", lambda *args, of_run: Marking(*args, of_run=False)),
         lambda desk: test_while_a_run_holds_the_lock_the_mode_decides(desk, "until_finished"),
     ),
     "the key is made of what the publisher has": (

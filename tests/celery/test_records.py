@@ -11,13 +11,13 @@ import pytest
 from django.test import override_settings
 
 from django_redlock import LockTaken, conf, redlock
-from django_redlock.celery.redelivery import record
 from django_redlock.core import completion
 from django_redlock.core.protocol import LockKeys
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.inspection import survey
 from django_redlock.leases.lease import Lease
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
+from django_redlock.work.redelivery import record
 from tests.simulation.mutants import Patch, with_edits
 
 LIFE = 3600.0

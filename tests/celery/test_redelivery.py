@@ -20,9 +20,9 @@ from django_redlock import LeaseLost, LockTaken, NodesUnavailable, current_lease
 from django_redlock.celery import LockedTask, Skipped, locked_task, redelivery
 from django_redlock.celery import task as task_module
 from django_redlock.celery.publishing import HEADER
-from django_redlock.celery.redelivery import record
 from django_redlock.leases.lease import Lease
 from django_redlock.testing import stale
+from django_redlock.work.redelivery import record
 from tests.support.listening import Told, told
 
 from .desk import Desk, Work, hold, is_free, is_ignored, label_of, locked, memory, sent
@@ -791,7 +791,7 @@ def test_an_interruption_at_the_end_is_made_up_for(desk, monkeypatch):
             raise SoftTimeLimitExceeded
         return record(lease, life)
 
-    monkeypatch.setattr(redelivery, "record", interrupted)
+    monkeypatch.setattr("django_redlock.work.redelivery.record", interrupted)
     work = Work(desk)
     with suppress(SoftTimeLimitExceeded):
         work.run()

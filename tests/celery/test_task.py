@@ -13,9 +13,9 @@ from celery.local import PromiseProxy, Proxy
 
 from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.celery import LockedTask, locked_task
-from django_redlock.celery.arguments import digest
-from django_redlock.celery.plan import plan_of
 from django_redlock.leases import context
+from django_redlock.work.arguments import digest
+from django_redlock.work.plan import plan_of
 
 from .desk import held_name, hold, is_free, locked, memory, sent
 
@@ -151,6 +151,16 @@ def test_who_cannot_come_back_is_told(desk, on_conflict):
         with pytest.raises(LockTaken):
             task.apply(throw=True)
     assert task.apply().get() == "name"
+
+
+def test_a_direct_call_with_none_is_locked_by_it(desk):
+    """No task is at work, and None is an argument as others are."""
+
+    @locked_task("report:{report_id!r}")
+    def build(report_id):
+        return held_name()
+
+    assert build(None) == "report:None"
 
 
 @pytest.mark.parametrize("on_conflict", ["skip", "retry", "raise"])

@@ -99,6 +99,9 @@ RUN_BY: dict[str, dict[str, str]] = {
         "sh": "tests/docs/test_prometheus_page.py::test_the_line_of_the_crontab",
         "text": f"{HERE}::test_the_tables_of_the_status_page_are_what_is_printed",
     },
+    "docs/how-to/tasks.md": {
+        "python": "tests/tasks/test_page.py::test_the_examples_of_the_page_run"
+    },
     "docs/how-to/testing.md": {
         "python": "tests/docs/test_testing_page.py::test_the_tests_of_the_page_pass",
         "text": "tests/docs/test_testing_page.py::test_a_lock_that_is_left_behind",

@@ -23,7 +23,6 @@ from django_redlock import (
     redlock,
 )
 from django_redlock.celery import locked_task
-from django_redlock.celery.plan import CHOICES, UNTIL_FINISHED, plan_of
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import Event, EventKind, TaskEvent
 from django_redlock.fencing import fenced
@@ -33,6 +32,7 @@ from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
 from django_redlock.signals import RobustSignal
 from django_redlock.views import single_flight
+from django_redlock.work.plan import CHOICES, UNTIL_FINISHED, plan_of
 from tests.docs.pages import METRICS, SETTINGS, blocks, codes, first_codes, table
 from tests.support.looked_at import A, finish, put, queue
 

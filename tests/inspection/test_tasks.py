@@ -11,7 +11,6 @@ import pytest
 
 from django_redlock import conf, redlock
 from django_redlock.backend import Backend
-from django_redlock.celery.redelivery import record
 from django_redlock.core import completion
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Command, Request
@@ -20,6 +19,7 @@ from django_redlock.inspection.survey import Wanted, clear_task
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
+from django_redlock.work.redelivery import record
 from tests.support.loops import group_of
 from tests.support.proxy import Proxy
 

@@ -14,11 +14,11 @@ from django.conf import settings
 
 from django_redlock import current_lease
 from django_redlock.celery import LockedTask, locked_task, redelivery
-from django_redlock.celery.marks import Mark
 from django_redlock.celery.publishing import history
-from django_redlock.celery.redelivery import record
 from django_redlock.events import Event, EventKind, subscribe
 from django_redlock.leases.lease import Lease
+from django_redlock.work.marks import Mark
+from django_redlock.work.redelivery import record
 from tests.celery.soak.history import MODES
 
 from . import bodies

@@ -10,8 +10,6 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from celery import Task
-
 from django_redlock.core.names import check_fields, check_names
 from django_redlock.core.policy import check_seconds
 from django_redlock.locks.lock import Lock
@@ -36,6 +34,10 @@ ATTRIBUTE: Final = "__redlock__"  # of the decorated function; wrappers around i
 class Plan:
     """How the calls of a function are locked; ``locked_task`` describes the options.
 
+    Args:
+        owner: the name of the first parameter of a function that is given what is no argument of
+            its message: the task, or the context of a run.
+
     Attributes:
         template: the alias, and the options of each lock.
         marks: whether queued messages have marks.
@@ -57,6 +59,7 @@ class Plan:
         on_duplicate: OnDuplicate | None,
         queue_ttl: float | None,
         using: Any,  # checked here
+        owner: str = "self",
     ) -> None:
         self.template: Final = template
         self.mode: Final = _choice("mode", mode)
@@ -93,10 +96,10 @@ class Plan:
         self._task_name = f"{function.__module__}.{getattr(function, '__name__', '')}"
         self._signature = inspect.signature(function)
         self._names = None if key is None else check_names(key)
-        self._check_fields(without="self")
+        self._check_fields(without=owner)
 
     def _check_fields(self, without: str) -> None:
-        """Check the fields of the key; the parameter ``without``, the task, is no argument."""
+        """Check the fields of the key; the parameter ``without`` is no argument of a message."""
         if self._names is not None:
             parameters = self._signature.parameters
             left = [each for name, each in parameters.items() if name != without]
@@ -104,16 +107,19 @@ class Plan:
 
     def lock_of_call(
         self,
-        task: Task | None,
+        task: str,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         template: LockTemplate | None = None,
+        *,
+        owned: bool = False,
     ) -> Lock:
         """Return the lock of a call of the function.
 
         Args:
-            task: the task whose body the call is, if it is one.
+            task: the name of the task whose body the call is; "": it is none.
             template: the options of this lock. None: the plan's own.
+            owned: whether the first argument is the task or the context, and none of the message.
 
         Raises:
             TypeError: the arguments do not fit the function, or no key can be made of them.
@@ -122,27 +128,21 @@ class Plan:
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         arguments = bound.arguments
-        if args and args[0] is task:  # a method of the task, or one with bind=True
+        if owned:
             first = next(iter(self._signature.parameters))
             del arguments[first]
             self._check_fields(without=first)
         make = self.template if template is None else template
         if self._names is not None:
             return make(self._names).filled(arguments, self._function)
-        name = self._task_name if task is None else task.name
+        name = task or self._task_name
         parts = {"task": name, "digest": digest(arguments)}
         made_of = f"task:{name}:{{digest}}"  # of each task its own
         return make("task:{task}:{digest}").filled(parts, self._function, made_of)
 
-    def lock_of_message(self, task: Task, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Lock:
-        """Return the lock of the run that a message with these arguments will be; see above."""
-        if not isinstance(inspect.getattr_static(type(task), "run"), staticmethod):
-            args = (task, *args)  # the first argument of ``run``, as ``self``
-        return self.lock_of_call(task, args, kwargs)
-
 
 def plan_of(run: object) -> Plan | None:
-    """Return how a function, or a task's ``run``, is locked; None: it is not."""
+    """Return how a function, the body of a task, is locked; None: it is not."""
     found = getattr(run, ATTRIBUTE, None)
     return found if isinstance(found, Plan) else None
 

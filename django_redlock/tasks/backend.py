@@ -1,0 +1,278 @@
+"""``UniqueBackend``: a backend of tasks around another one, which enqueues no task twice.
+
+    TASKS = {
+        "default": {
+            "BACKEND": "django_redlock.tasks.UniqueBackend",
+            "OPTIONS": {"BACKEND": "django_tasks_db.DatabaseBackend"},
+        }
+    }
+
+It is made a subclass of the backend that it wraps: commands such as ``db_worker`` look for their
+own class, and what a backend supports is read from its attributes.
+
+The mark of a task has its id, and it is set before the task is enqueued. So the id must be known
+before. A backend with an ``id_function``, as ``DatabaseBackend``, is given the id. A task of any
+other backend carries a number of its own in a keyword argument (``task.KEYWORD``), and there the
+mark of a duplicate does not tell which ``TaskResult`` is the first.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from copy import deepcopy
+from typing import Any, Final, Self
+from uuid import UUID, uuid4
+
+from asgiref.sync import sync_to_async
+from django.db import transaction
+from django.tasks import TaskResult, TaskResultStatus
+from django.tasks.backends.base import BaseTaskBackend
+from django.tasks.backends.immediate import ImmediateBackend
+from django.tasks.exceptions import InvalidTaskBackend, TaskResultDoesNotExist
+from django.utils import timezone
+from django.utils.json import normalize_json
+from django.utils.module_loading import import_string
+
+from django_redlock.core.errors import DuplicateTask
+from django_redlock.core.policy import LONGEST
+from django_redlock.locks.lock import Lock
+from django_redlock.work import publishing
+from django_redlock.work.marks import Mark
+from django_redlock.work.plan import Plan, plan_of
+
+from .task import KEYWORD, NUMBER, AnyResult, AnyTask, logger, sent_again
+
+KNOWN: Final = ("BACKEND", "OPTIONS")
+CONTEXT: Final = "context"  # in place of the first argument of a task with ``takes_context``
+
+
+class _Ids:
+    """An ``id_function``: the id that was reserved for the task that is being enqueued, or another.
+
+    Args:
+        make: makes an id.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._reserved: ContextVar[Any] = ContextVar("redlock_reserved_id", default=None)
+
+    def __call__(self) -> Any:
+        return self._reserved.get() or self._make()
+
+    def another(self) -> Any:
+        """Return an id that can be reserved; None: the database makes them."""
+        made = self._make()
+        if isinstance(made, str):
+            with suppress(ValueError):
+                made = UUID(made)  # of several spellings the one that a result has
+        return made if isinstance(made, str | UUID) else None
+
+    def enqueue(self, reserved: Any, enqueue: Callable[[], AnyResult]) -> AnyResult:
+        """Enqueue a task under this id; None: under any."""
+        token = self._reserved.set(reserved)
+        try:
+            return enqueue()
+        finally:
+            self._reserved.reset(token)
+
+
+class UniqueBackend(BaseTaskBackend):
+    """A backend of tasks that enqueues no second task while its mode says that one is enough.
+
+    ``OPTIONS["BACKEND"]`` is the path of the backend that it wraps, ``OPTIONS["OPTIONS"]`` are the
+    options of that. Tasks without marks, and those of ``ImmediateBackend``, which are enqueued and
+    done at once, are enqueued as ever.
+
+    Raises:
+        InvalidTaskBackend: ``OPTIONS`` names no backend.
+    """
+
+    _ids: _Ids | None = None
+
+    def __new__(cls, alias: str, params: Mapping[str, Any]) -> Self:
+        """Make an object of a class that is both this one and the one that it wraps."""
+        wrapped = _wrapped(alias, params)
+        make: Any = type(cls)
+        made: Self = object.__new__(make(f"Unique{wrapped.__name__}", (cls, wrapped), {}))
+        return made
+
+    @property
+    def tells_the_first(self) -> bool:
+        """Whether the result of the first task can be had, in place of that of a duplicate."""
+        return self._ids is not None and self.supports_get_result
+
+    def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
+        options = params["OPTIONS"]
+        super().__init__(alias, {**params, "OPTIONS": options.get("OPTIONS", {})})
+        if hasattr(self, "id_function"):
+            self._ids = _Ids(self.id_function or uuid4)
+            self.id_function: Any = self._ids
+
+    def enqueue(self, task: AnyTask, args: Any, kwargs: Any) -> Any:
+        """Enqueue a task, or do with a duplicate what ``on_duplicate`` says.
+
+        Returns:
+            The ``TaskResult``; for a duplicate what ``on_duplicate`` says. Inside a transaction one
+            whose ``id`` counts after the COMMIT.
+
+        Raises:
+            DuplicateTask: it is a duplicate, and ``on_duplicate`` is "raise"; or it is "existing"
+                or a function, and the wrapped backend cannot tell the first.
+            ConnectionDoesNotExist: ``using`` names no database.
+        """
+        plan = plan_of(task.func)
+        if plan is None or not plan.marks or isinstance(self, ImmediateBackend):
+            return super().enqueue(task, args, kwargs)
+        self.validate_task(task)
+        header = sent_again.get()
+        again = header is not None  # by its own run: it stands for a message, and is sent
+        later = publishing.waits_for_commit(plan, again=again)
+        if later:  # the caller may change its objects until the COMMIT
+            args, kwargs = deepcopy((args, kwargs))
+        reserved = None if again or self._ids is None else self._ids.another()
+        if header is None:  # who enqueues the arguments of a result anew sends another message
+            kwargs = {key: each for key, each in kwargs.items() if key != KEYWORD}
+            number = uuid4().hex if reserved is None else str(reserved)
+            if reserved is None:
+                kwargs[KEYWORD] = {NUMBER: number}
+        else:
+            number = str(header[NUMBER])
+        # A copy sets no mark: it may find that its first run has finished, and a task that was not
+        # enqueued for it would then be lost.
+        is_copy = header is not None and header["again"]
+        life = 0.0 if is_copy else _seconds_queued(task, plan)
+        is_due = task.run_after is None
+        lock = _lock_of(plan, task, args, kwargs)
+        message = publishing.Message(task.module_path, number, plan, lock, life, again, is_due)
+        publish = functools.partial(self._publish, message, task, args, kwargs, reserved)
+        if not later:
+            return publish()
+        result = self._placeholder(task, number, args, kwargs)
+        transaction.on_commit(
+            functools.partial(self._on_commit, message, publish, result), using=plan.using
+        )
+        return result
+
+    async def aenqueue(self, task: AnyTask, args: Any, kwargs: Any) -> Any:
+        """Enqueue a task as ``enqueue`` does, in a task of an event loop."""
+        return await sync_to_async(self.enqueue)(task, args, kwargs)
+
+    def _publish(
+        self, message: publishing.Message, task: AnyTask, args: Any, kwargs: Any, reserved: Any
+    ) -> Any:
+        enqueue: Any = super().enqueue
+
+        def send(_: Mark | None) -> AnyResult:
+            now = functools.partial(enqueue, task, args, kwargs)
+            return now() if self._ids is None else self._ids.enqueue(reserved, now)
+
+        published = publishing.publish(message, send)
+        if not published.other_id:
+            return published.result
+
+        def existing() -> AnyResult:
+            return self._existing(message, task, published.other_id, args, kwargs)
+
+        return publishing.instead(message, published.other_id, existing)
+
+    def _existing(
+        self, message: publishing.Message, task: AnyTask, other: str, args: Any, kwargs: Any
+    ) -> AnyResult:
+        if not self.tells_the_first:
+            raise publishing.duplicate(message, other)
+        try:
+            return self.get_result(other)
+        except TaskResultDoesNotExist:  # marked, and on its way to the queue
+            return self._placeholder(task, other, args, kwargs)
+
+    def _placeholder(self, task: AnyTask, number: str, args: Any, kwargs: Any) -> AnyResult:
+        """Return the result of a task that is not in the queue yet."""
+        return TaskResult(
+            task=task,
+            id=number,
+            status=TaskResultStatus.READY,
+            enqueued_at=None,
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=list(args),
+            kwargs={key: each for key, each in kwargs.items() if key != KEYWORD},
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+
+    def _on_commit(
+        self, message: publishing.Message, publish: Callable[[], Any], result: AnyResult
+    ) -> None:
+        try:
+            found = publish()
+        except DuplicateTask as duplicate:
+            # The caller has gone on, and others wait for this COMMIT as well: nobody can be told.
+            logger.warning("%s[%s] was not sent: %s", message.task, message.task_id, duplicate)
+            return
+        if isinstance(found, TaskResult):  # as ``TaskResult.refresh`` does
+            for each in ("id", "enqueued_at", "status"):
+                object.__setattr__(result, each, getattr(found, each))
+
+
+def unmark(task: AnyTask, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> None:
+    """Let the next task with these arguments be enqueued, whatever is in the queue.
+
+    Args:
+        task: a task whose mode is "until_started" or "until_finished".
+        args, kwargs: the arguments, as for ``enqueue``.
+
+    Raises:
+        TypeError: the arguments do not fit the task, or its messages have no marks.
+    """
+    plan = plan_of(task.func)
+    if plan is None or not plan.marks:
+        raise publishing.no_marks(task.module_path)
+    publishing.unmark(task.module_path, _lock_of(plan, task, args, kwargs or {}))
+
+
+def _lock_of(plan: Plan, task: AnyTask, args: Any, kwargs: Mapping[str, Any]) -> Lock:
+    """Return the lock of the run of a task with these arguments, as its worker gets them."""
+    own = {key: each for key, each in kwargs.items() if key != KEYWORD}
+    given: Any = normalize_json({"args": list(args), "kwargs": own})
+    args = (CONTEXT, *given["args"]) if task.takes_context else tuple(given["args"])
+    return plan.lock_of_call(task.module_path, args, given["kwargs"], owned=task.takes_context)
+
+
+def _seconds_queued(task: AnyTask, plan: Plan) -> float:
+    """Return the seconds for which the mark of a task lasts where no worker sees the task."""
+    after = task.run_after
+    begin = 0.0 if after is None else (after - timezone.now()).total_seconds()
+    return min(max(0.0, begin) + plan.queue_ttl, LONGEST)
+
+
+def _wrapped(alias: str, params: Mapping[str, Any]) -> type[BaseTaskBackend]:
+    """Return the class of the backend that ``OPTIONS`` names."""
+    where = f"TASKS[{alias!r}]['OPTIONS']"
+    options = params.get("OPTIONS") or {}
+    if unknown := [each for each in options if each not in KNOWN]:
+        msg = (
+            f"{where} has an unknown key {unknown[0]!r}: UniqueBackend takes 'BACKEND', and for "
+            "the backend that this names 'OPTIONS'"
+        )
+        raise InvalidTaskBackend(msg)
+    path = options.get("BACKEND")
+    if not isinstance(path, str):
+        msg = (
+            f"{where}['BACKEND'] must name the backend that UniqueBackend wraps, as "
+            "'django_tasks_db.DatabaseBackend'"
+        )
+        raise InvalidTaskBackend(msg)
+    try:
+        wrapped = import_string(path)
+    except ImportError as error:
+        raise InvalidTaskBackend(f"{where}['BACKEND']: {error}") from error
+    is_backend = isinstance(wrapped, type) and issubclass(wrapped, BaseTaskBackend)
+    if not is_backend or issubclass(wrapped, UniqueBackend):
+        raise InvalidTaskBackend(f"{where}['BACKEND']: {path} is no backend that can be wrapped")
+    return wrapped  # type: ignore[no-any-return]

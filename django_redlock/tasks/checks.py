@@ -1,0 +1,89 @@
+"""System checks of Django's own tasks under ``@locked_task``, those that have been imported."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from django.core import checks
+from django.tasks import Task
+from django.tasks.backends.dummy import DummyBackend
+from django.tasks.backends.immediate import ImmediateBackend
+
+from django_redlock.checks import E003, check_options, documented
+from django_redlock.transactions import no_database
+from django_redlock.work.plan import Plan, plan_of
+
+from .backend import UniqueBackend
+from .task import AnyTask, locked_functions
+
+E002: Final = "django_redlock.E002"
+W008: Final = "django_redlock.W008"
+W030: Final = "django_redlock.W030"
+
+
+def check_tasks() -> list[checks.CheckMessage]:
+    """Report E002, E003, W008 and W030 of the tasks that have been imported.
+
+    The backends of development and tests, which run a task at once or never, are not looked at.
+    """
+    tasks = filter(None, map(_task_of, tuple(locked_functions)))
+    return documented(
+        message
+        for task in sorted(tasks, key=lambda each: each.module_path)
+        if (plan := plan_of(task.func)) is not None
+        for message in _found(task, plan)
+    )
+
+
+def _task_of(function: Callable[..., Any]) -> AnyTask | None:
+    """Return the task of a function, by the path at which its backend looks for it."""
+    found: Any = sys.modules.get(function.__module__)
+    for each in function.__qualname__.split("."):
+        found = getattr(found, each, None)
+    is_its = isinstance(found, Task) and inspect.unwrap(found.func) is inspect.unwrap(function)
+    return found if is_its else None
+
+
+def _found(task: AnyTask, plan: Plan) -> Iterator[checks.CheckMessage]:
+    name = f"The task {task.module_path}"
+    yield from check_options(
+        f"{name} fails in each run", plan.template.alias, plan.template.options
+    )
+    problem = no_database(plan.using) if plan.using is not None else ""
+    if problem:
+        yield checks.Error(
+            f"{name} cannot be enqueued: {problem}.",
+            hint="Correct using= there, or DATABASES.",
+            id=E003,
+        )
+    backend = task.get_backend()
+    where, kind = f"TASKS[{task.backend!r}]", type(backend).__name__
+    if isinstance(backend, ImmediateBackend | DummyBackend):
+        return
+    if plan.marks and not isinstance(backend, UniqueBackend):
+        yield checks.Error(
+            f"{name} has mode={plan.mode!r}, and its backend {where} sets no marks: equal tasks "
+            "would be enqueued twice.",
+            hint="Set its 'BACKEND' to 'django_redlock.tasks.UniqueBackend', and its 'OPTIONS' to "
+            f"{{'BACKEND': '{type(backend).__module__}.{kind}'}}.",
+            id=E002,
+        )
+    if plan.marks and isinstance(backend, UniqueBackend) and not backend.tells_the_first:
+        wants_the_first = plan.on_duplicate not in {"raise", "drop"}
+        if wants_the_first:
+            yield checks.Warning(
+                f"{name} returns the result of the first task for a duplicate, and its backend "
+                f"{where} ({kind}) cannot tell it: enqueue() raises DuplicateTask.",
+                hint="Write on_duplicate='raise' or 'drop'.",
+                id=W008,
+            )
+    if plan.on_conflict == "retry" and not backend.supports_defer:
+        yield checks.Warning(
+            f"{name} has on_conflict='retry', and its backend {where} ({kind}) does not support "
+            "run_after: it fails with LockTaken where its key is held.",
+            hint="Write on_conflict='skip' or 'raise', or choose one that supports run_after.",
+            id=W030,
+        )

@@ -1,0 +1,394 @@
+"""Runs of Django's own tasks under ``@locked_task``: what is held, refused and delivered again."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("django.tasks", reason="Django 6 has tasks")
+pytest.importorskip("django_tasks_db")
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from contextvars import Context
+from typing import Any
+
+from django.tasks import TaskResultStatus
+from django.tasks import task as task_of
+from django.test import override_settings
+
+from django_redlock import LockTaken, current_lease, events, redlock
+from django_redlock.events import TaskEvent, TaskOutcome
+from django_redlock.tasks import Skipped, locked_task
+from django_redlock.tasks import task as module
+from django_redlock.testing import stale
+from tests.celery.desk import hold, is_free, label_of, marked, memory
+from tests.tasks import jobs
+
+DONE, FAILED = TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED
+
+
+def after(desk, result):
+    """A result after all that is ready has run."""
+    desk.work()
+    result.refresh()
+    return result
+
+
+def is_recorded(result: Any, task: Any) -> bool:
+    """Whether the run name of a message is a completion record."""
+    with pytest.raises(LockTaken) as refused:
+        redlock(f"run:{task.module_path}:{result.id}").acquire()
+    return refused.value.code == "recorded"
+
+
+# -- what a run holds ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", [jobs.skipping, jobs.awaiting], ids=["def", "async def"])
+def test_a_body_runs_under_the_lock(desk, task):
+    """Its key has the arguments of the task, its owner label the id, and nothing is held then."""
+    labels: list[Any] = []
+
+    def look():
+        in_another = Context().run(ThreadPoolExecutor(1).submit, label_of, "report:2024")
+        labels.extend(in_another.result())
+
+    jobs.bodies.append(look)
+    result = after(desk, task.enqueue(2024))
+    assert (result.status, result.return_value) == (DONE, "report:2024")
+    (label,) = labels
+    assert label.endswith(f"({task.module_path}):{result.id}")
+    assert is_free("report:2024")
+
+
+def test_the_context_of_a_task_is_no_argument(desk):
+    """The key names the second parameter, and the body is given the first."""
+    assert after(desk, jobs.told.enqueue(2024)).return_value == ["report:2024", 1]
+
+
+def test_a_key_of_all_arguments_is_that_of_the_call(desk):
+    """However they are written; the context and what this package adds are none of them."""
+    seen = [after(desk, jobs.keyless.enqueue(2024)).return_value]
+    seen += [after(desk, jobs.keyless.enqueue(year=2024, month=1)).return_value]
+    other = after(desk, jobs.keyless.enqueue(2024, month=2)).return_value
+    assert len(set(seen)) == 1
+    assert other not in seen
+    with hold(seen[0]):
+        put_off = after(desk, jobs.keyless.enqueue(2024))
+    assert put_off.return_value["deferred"]
+    desk.make_due()
+    again = desk.rows(id=put_off.return_value["id"]).get().task_result
+    assert after(desk, again).return_value == seen[0]
+
+
+def test_a_body_that_fails_frees_its_key(desk):
+    """Its error is stored as without a lock."""
+    jobs.bodies.append(lambda: 1 / 0)
+    result = after(desk, jobs.skipping.enqueue(2024))
+    assert result.status == FAILED
+    assert result.errors[0].exception_class is ZeroDivisionError
+    assert is_free("report:2024")
+
+
+def test_a_direct_call_is_locked(desk):
+    """As a function it has no message: it is skipped, or raises."""
+    assert jobs.skipping.call(2024) == "report:2024"
+    with hold("report:2024"):
+        assert isinstance(jobs.skipping.call(2024), Skipped)
+        with pytest.raises(LockTaken):
+            jobs.retrying.call(2024)
+
+
+def test_a_task_that_is_called_in_a_run_is_no_message(desk):
+    """The body of another task calls the function: it is not the run of that message."""
+    jobs.bodies.extend([lambda: jobs.retrying.call(2025), jobs.held])
+    assert after(desk, jobs.skipping.enqueue(2024)).return_value == "report:2025"
+    with hold("report:2025"):
+        jobs.bodies.append(lambda: jobs.retrying.call(2025))
+        result = after(desk, jobs.skipping.enqueue(2024))
+    assert (result.status, result.errors[0].exception_class) == (FAILED, LockTaken)
+
+
+@pytest.mark.parametrize("when", ["it waits", "it works"])
+def test_a_run_that_is_cancelled_leaves_nothing_taken(desk, when):
+    """While it waits for its key, and in its body: key and run name are free."""
+    result = jobs.patient.enqueue(2024)
+
+    async def cancelled():
+        begun = asyncio.Event()
+        jobs.bodies.append(begun.set)
+        module._on_started(result)
+        running = asyncio.ensure_future(jobs.patient.acall(2024))
+        if when == "it works":
+            await begun.wait()
+        else:
+            while is_free_of_runs(result):  # noqa: ASYNC110 - a key on nodes tells nobody
+                await asyncio.sleep(0.01)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            _ = await running
+        module._on_finished(result)
+
+    with hold("report:2024") if when == "it waits" else nullcontext():
+        asyncio.run(cancelled())
+    assert is_free("report:2024")
+    assert is_free(f"run:{jobs.patient.module_path}:{result.id}")
+
+
+def is_free_of_runs(result: Any) -> bool:
+    """Whether no run of a message has its run name."""
+    name = f"redlock:lock:run:{jobs.patient.module_path}:{result.id}"
+    return all(node.get(name) is None for node in memory().nodes)
+
+
+# -- a key that is held ----------------------------------------------------------------------------
+
+
+def test_a_task_whose_key_is_held_is_skipped(desk):
+    """As a success, with plain data that says so."""
+    with hold("report:2024"):
+        result = after(desk, jobs.skipping.enqueue(2024))
+    assert (result.status, jobs.log) == (DONE, [])
+    assert result.return_value["skipped"] is True
+    assert result.return_value["retry_after"] > 0
+
+
+def test_a_task_whose_key_is_held_fails(desk):
+    """With on_conflict="raise"."""
+    with hold("report:2024"):
+        result = after(desk, jobs.raising.enqueue(2024))
+    assert (result.status, result.errors[0].exception_class) == (FAILED, LockTaken)
+
+
+@pytest.mark.parametrize("task", [jobs.retrying, jobs.awaiting, jobs.told])
+def test_a_task_whose_key_is_held_comes_back_later(desk, task):
+    """As another one, with the same arguments, later each time; its first says which one."""
+    with hold("report:2024"):
+        first = after(desk, task.enqueue(2024))
+        assert first.status == DONE
+        for times in range(3):
+            (waiting,) = desk.rows(status="READY")
+            assert waiting.args_kwargs["args"] == [2024]
+            seconds = (waiting.run_after - waiting.enqueued_at).total_seconds()
+            assert 2**times / 2 - 0.5 <= seconds
+            desk.make_due()
+            desk.work()
+    assert first.return_value["deferred"] is True
+    assert desk.rows(id=first.return_value["id"]).exists()
+    desk.make_due()
+    desk.work()
+    last = desk.rows().last()
+    assert (last.status, jobs.log) == (DONE, [2024])
+    assert "report:2024" in last.return_value
+    assert is_recorded(first, task)
+
+
+@pytest.mark.parametrize("task", [jobs.retrying, jobs.raising, jobs.anyhow, jobs.skipping])
+def test_without_a_majority_nothing_is_skipped(desk, task):
+    """``on_unavailable`` says what becomes of the task: later, a failure, or a run without lock."""
+    memory().down = {0, 1, 2}
+    result = after(desk, task.enqueue(2024))
+    memory().down = set()
+    if task is jobs.anyhow:
+        assert (result.status, jobs.log) == (DONE, [2024])
+    elif task is jobs.raising:
+        assert (result.status, jobs.log) == (FAILED, [])
+    else:
+        assert result.return_value["reason"] == "no majority of the nodes could be asked"
+        desk.make_due()
+        desk.work()
+        assert jobs.log == [2024]
+
+
+@pytest.mark.parametrize("backend", ["immediate"])
+def test_where_nothing_can_come_back_it_fails(desk, backend):
+    """A task that is done at once is skipped, or fails."""
+    with hold("report:2024"):
+        result = jobs.retrying.using(backend=backend).enqueue(2024)
+        skipped = jobs.skipping.using(backend=backend).enqueue(2024)
+    assert (result.status, result.errors[0].exception_class) == (FAILED, LockTaken)
+    assert skipped.return_value["skipped"] is True
+    assert jobs.retrying.using(backend=backend).enqueue(2024).return_value == "report:2024"
+
+
+def test_what_becomes_of_a_task_is_told(desk):
+    """By the same events as of Celery's messages."""
+    seen: list[TaskEvent] = []
+    events.watch_tasks(seen.append)
+    try:
+        with hold("report:2024"):
+            results = [jobs.skipping.enqueue(2024), jobs.retrying.enqueue(2024)]
+            desk.work()
+    finally:
+        events.unwatch_tasks(seen.append)
+    assert [each.outcome for each in seen] == [TaskOutcome.SKIPPED, TaskOutcome.DEFERRED]
+    assert [each.task_id for each in seen] == [each.id for each in results]
+    assert {each.name for each in seen} == {"report:2024"}
+
+
+# -- a message that is delivered again -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", [jobs.skipping, jobs.retrying, jobs.awaiting, jobs.told])
+def test_what_has_finished_does_not_run_again(desk, task):
+    """And the result that is stored stays."""
+    result = after(desk, task.enqueue(2024))
+    kept = result.return_value
+    assert is_recorded(result, task)
+    desk.deliver_again(result)
+    assert (after(desk, result).status, result.return_value) == (DONE, kept)
+    assert jobs.log == [2024]
+
+
+def copy_of_finished_runs(desk):
+    """A task that has finished is delivered again, and runs."""
+    result = after(desk, jobs.skipping.enqueue(2024))
+    desk.deliver_again(result)
+    desk.work()
+    return len(jobs.log) == 2
+
+
+def test_a_copy_without_records_is_caught(desk, monkeypatch):
+    """Broken: nobody ends a run when its result is stored. The work is done twice."""
+    assert not copy_of_finished_runs(desk)
+    jobs.log.clear()
+    monkeypatch.setattr(module.Delivery, "take", lambda *_: None)
+    assert copy_of_finished_runs(desk)
+
+
+def test_a_task_that_failed_may_run_again(desk):
+    """Who makes it ready again wants just that."""
+    jobs.bodies.append(lambda: 1 / 0)
+    result = after(desk, jobs.retrying.enqueue(2024))
+    assert result.status == FAILED
+    desk.deliver_again(result)
+    assert after(desk, result).return_value == "report:2024"
+
+
+@pytest.mark.parametrize("task", [jobs.skipping, jobs.raising, jobs.retrying])
+def test_a_copy_that_meets_its_first_run_comes_back(desk, task):
+    """Whatever on_conflict says, for the first may yet die; when that has finished, it ends."""
+
+    def meanwhile():
+        desk.deliver_again(result)
+        Context().run(desk.work)
+
+    jobs.bodies.append(meanwhile)
+    result = task.enqueue(2024)
+    after(desk, result)
+    assert (result.status, result.return_value) == (DONE, "report:2024")  # stored last
+    (waiting,) = desk.rows(status="READY")
+    assert waiting.args_kwargs["kwargs"][module.KEYWORD]["message"] == result.id
+    desk.make_due()
+    desk.work()
+    assert jobs.log == [2024]
+    assert desk.rows(id=waiting.id).get().return_value["skipped"] is True
+
+
+def test_a_copy_runs_when_its_first_run_has_died(desk):
+    """The dead run's name is free after its ttl; then the copy does the work."""
+
+    def killed():
+        raise SystemExit
+
+    worker = Context()
+    jobs.bodies.append(killed)
+    result = jobs.skipping.enqueue(2024)
+    with pytest.MonkeyPatch.context() as patch:  # nobody stores a result, nor ends the run
+        patch.setattr("django_tasks_db.models.DBTaskResult.set_failed", lambda *_: None)
+        patch.setattr(module.Delivery, "end", lambda *_, **__: None)
+        worker.run(desk.work)
+    desk.deliver_again(result)
+    assert after(desk, result).return_value["deferred"] is True
+    assert jobs.log == [2024]
+    for node in memory().nodes:  # a ttl later
+        node.keys.clear()
+    desk.make_due()
+    desk.work()
+    assert jobs.log == [2024, 2024]
+    assert is_recorded(result, jobs.skipping)
+
+
+def test_a_run_whose_key_was_lost_is_not_recorded(desk):
+    """Another run may have begun under the key, and refused what this one wrote."""
+
+    def lose():
+        lease = current_lease()
+        assert lease is not None
+        stale(lease)
+
+    jobs.bodies.append(lose)
+    result = after(desk, jobs.skipping.enqueue(2024))
+    assert is_free(f"run:{jobs.skipping.module_path}:{result.id}")
+
+
+def test_a_result_that_cannot_be_stored_leaves_no_record(desk, monkeypatch):
+    """The worker stores a failure, and the run name is free."""
+    jobs.bodies.append(object)
+    result = after(desk, jobs.skipping.enqueue(2024))
+    assert result.status == FAILED
+    assert is_free(f"run:{jobs.skipping.module_path}:{result.id}")
+
+
+# -- at the definition -----------------------------------------------------------------------------
+
+
+def test_what_is_no_function_is_refused():
+    """A task, a generator function, a second decorator: each error says what to write."""
+    with pytest.raises(TypeError, match="above @task"):
+        locked_task("name")(jobs.plain)  # type: ignore[type-var]
+    with pytest.raises(TypeError, match="has @locked_task already"):
+        locked_task("name")(jobs.skipping.func)
+
+    def generator():
+        yield
+
+    with pytest.raises(TypeError, match="generator function"):
+        locked_task("name")(generator)
+
+
+def test_options_that_make_no_sense_are_refused():
+    """As for Celery."""
+    with pytest.raises(ValueError, match="queue_ttl has no effect"):
+        locked_task("name", queue_ttl=5)(lambda: None)
+    with pytest.raises(ValueError, match="on_conflict='skip' would drop it"):
+        locked_task("name", mode="until_started")(lambda: None)
+    with pytest.raises(TypeError, match="no keyword 'once'"):
+        locked_task("name", once=True)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="nobody"):
+        locked_task("name:{nobody}")(lambda: None)
+
+
+def test_marks_are_none_of_a_backend_that_sets_none(desk):
+    """A task with a mode on a bare backend runs as ever."""
+    bare = jobs.finished.using(backend="bare")
+    results = [bare.enqueue(7), bare.enqueue(7)]
+    assert marked() == set()
+    assert results[0].id != results[1].id
+    desk.work("bare")
+    assert jobs.log == [7, 7]
+
+
+@override_settings(TASKS={"default": {"BACKEND": "django_redlock.tasks.UniqueBackend"}})
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, r"\['BACKEND'\] must name the backend"),
+        ({"BACKEND": "no.such"}, "No module named"),
+        ({"BACKEND": "django_redlock.tasks.UniqueBackend"}, "no backend that can be wrapped"),
+        ({"BACKEND": "django.tasks.Task"}, "no backend that can be wrapped"),
+        ({"BACKEND": "x", "QUEUES": []}, "unknown key 'QUEUES'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(options, said):
+    """The error names the setting."""
+    from django.tasks import task_backends
+    from django.tasks.exceptions import InvalidTaskBackend
+
+    entry = {"BACKEND": "django_redlock.tasks.UniqueBackend", "OPTIONS": options}
+    with override_settings(TASKS={"default": entry}):
+        with pytest.raises(InvalidTaskBackend, match=said):
+            _ = task_backends["default"]
+        with pytest.raises(InvalidTaskBackend):
+            task_of(jobs.body)

@@ -1,0 +1,450 @@
+"""``UniqueBackend``: what is not enqueued twice, and the marks from ``enqueue`` to the run."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("django.tasks", reason="Django 6 has tasks")
+pytest.importorskip("django_tasks_db")
+
+import asyncio
+import inspect
+import uuid
+from contextvars import Context
+from datetime import timedelta
+from typing import Any
+
+from django.core.management import call_command
+from django.db import transaction
+from django.tasks import task_backends
+from django.tasks.backends.base import BaseTaskBackend
+from django.test import override_settings
+from django.utils import timezone
+from django.utils.connection import ConnectionDoesNotExist
+
+from django_redlock import conf, events
+from django_redlock.core import completion
+from django_redlock.events import TaskEvent, TaskOutcome
+from django_redlock.tasks import DuplicateTask, backend, locked_task, unmark
+from django_redlock.tasks import task as module
+from django_redlock.tasks.checks import check_tasks
+from django_redlock.work import publishing
+from django_redlock.work.marks import Mark, Marking
+from django_redlock.work.plan import plan_of
+from tests.celery.desk import hold, marked, memory
+from tests.tasks import jobs
+from tests.tasks.conftest import DATABASE, TASKS, unique
+
+MODES = pytest.mark.parametrize("task", [jobs.finished, jobs.started, jobs.astarted])
+
+
+def mark_of(task: Any, account: Any = 7) -> set[str]:
+    """The mark of a task with this argument."""
+    return {f"{task.module_path}:account:{account}"}
+
+
+# -- from enqueue to the run -----------------------------------------------------------------------
+
+
+@MODES
+def test_a_second_task_is_not_enqueued_while_one_waits(desk, task):
+    """It is told the result of the first; when that has run, another one is enqueued."""
+    first, second = task.enqueue(7), task.enqueue(7)
+    assert (second.id, desk.rows().count()) == (first.id, 1)
+    assert marked() == mark_of(task)
+    desk.work()
+    second.refresh()
+    assert (second.return_value, marked()) == ("account:7", set())
+    assert task.enqueue(7).id != first.id
+
+
+def test_arguments_that_json_cannot_tell_apart_are_one_key(desk):
+    """A tuple is delivered as a list: the key is that of the run."""
+    assert jobs.finished.enqueue((1, 2)).id == jobs.finished.enqueue([1, 2]).id
+    assert jobs.finished.enqueue(account=8).id == jobs.finished.enqueue(8).id
+    assert jobs.finished.enqueue("8 ").id != jobs.finished.enqueue(8).id
+
+
+def test_a_coroutine_enqueues_no_second_task(desk):
+    """By ``aenqueue``, as by ``enqueue``."""
+
+    async def both():
+        return [await jobs.finished.aenqueue(7), await jobs.finished.aenqueue(7)]
+
+    first, second = asyncio.run(both())
+    assert (first.id == second.id, desk.rows().count()) == (True, 1)
+
+
+@MODES
+def test_while_a_run_holds_the_lock_the_mode_decides(desk, task):
+    """With until_finished the lock is the mark; with until_started one more task may wait."""
+    seen: list[Any] = []
+
+    def meanwhile():
+        seen.append(marked())
+        if task is not jobs.astarted:  # in whose body an event loop runs
+            seen.append(task.enqueue(7).id)
+
+    jobs.bodies.append(meanwhile)
+    first = task.enqueue(7)
+    desk.work()
+    assert seen[0] == set()  # removed before the body began
+    if task is jobs.finished:
+        assert seen[1] == first.id
+    elif task is jobs.started:
+        assert seen[1] != first.id
+        assert len(jobs.log) == 2
+    assert marked() == set()
+
+
+def test_another_task_and_another_key_are_no_duplicates(desk):
+    """Two tasks may share a key; neither is in place of the other."""
+    ids = {each.enqueue(7).id for each in (jobs.finished, jobs.started, jobs.strict)}
+    assert len(ids | {jobs.finished.enqueue(8).id}) == 4
+
+
+@pytest.mark.parametrize("ends", ["skipped", "fails", "is put off"])
+def test_a_task_that_ends_without_the_lock(desk, ends):
+    """Skipped or failed, it waits no more; one that comes back keeps its place in the meantime."""
+    if ends == "fails":
+        jobs.bodies.append(lambda: 1 / 0)
+        jobs.finished.enqueue(7)
+        desk.work()
+        assert marked() == set()
+        return
+    task = jobs.started if ends == "is put off" else jobs.finished
+    first = task.enqueue(7)
+    with hold("account:7"):
+        desk.work()
+        if ends == "skipped":
+            assert marked() == set()
+            return
+        for _ in range(2):
+            assert marked() == mark_of(task)
+            assert task.enqueue(7).id == first.id
+            desk.make_due()
+            desk.work()
+    desk.make_due()
+    desk.work()
+    assert (jobs.log, marked()) == ([7], set())
+
+
+def test_a_copy_that_waits_sets_no_mark(desk):
+    """It may find that its first run has finished: what was left out for it would be lost."""
+    seen: list[Any] = []
+
+    def meanwhile():
+        desk.deliver_again(first)
+        Context().run(desk.work)  # the copy is put off
+        seen.append(marked())
+        seen.append(jobs.started.enqueue(7).id)  # what has changed since this run began
+
+    jobs.bodies.append(meanwhile)
+    first = jobs.started.enqueue(7)
+    desk.work()
+    assert seen[0] == set()
+    assert seen[1] != first.id
+    desk.make_due()
+    desk.work()
+    assert (jobs.log, marked()) == ([7, 7], set())
+
+
+def test_who_enqueues_the_arguments_of_a_result_sends_another_task(desk):
+    """Also those of one that was put off: it is a new message."""
+    first = jobs.started.enqueue(7)
+    with hold("account:7"):
+        desk.work()
+    (put_off,) = desk.rows(status="READY")
+    desk.make_due()
+    desk.work()
+    again = jobs.started.enqueue(7, **put_off.args_kwargs["kwargs"])
+    assert again.kwargs == {}
+    desk.work()
+    assert jobs.log == [7, 7]
+    assert first.id != again.id
+
+
+def test_a_task_for_later_keeps_its_mark_until_then(desk):
+    """The mark lasts until ``run_after``, and ``queue_ttl`` longer."""
+    later = jobs.finished.using(run_after=timezone.now() + timedelta(hours=5))
+    first = later.enqueue(7)
+    plan = plan_of(later.func)
+    assert plan is not None
+    assert 6 * 3600 - 60 < backend._seconds_queued(later, plan) <= 6 * 3600
+    assert jobs.finished.enqueue(7).id == first.id
+
+
+def test_without_a_majority_it_is_enqueued(desk, caplog):
+    """A mark that cannot be set stops no task."""
+    memory().down = {0, 1, 2}
+    first, second = jobs.finished.enqueue(7), jobs.finished.enqueue(7)
+    assert first.id != second.id
+    assert "is sent unmarked" in caplog.text
+
+
+@MODES
+def test_unmark_lets_the_next_one_be_enqueued(desk, task):
+    """By the arguments of the task; the command does it by the id."""
+    first = task.enqueue(7)
+    unmark(task, (7,))
+    second = task.enqueue(7)
+    assert second.id != first.id
+    call_command("redlock_release", "--task", second.id, "--yes")
+    assert task.enqueue(7).id not in {first.id, second.id}
+    with pytest.raises(TypeError, match="have no marks"):
+        unmark(jobs.skipping, (7,))
+
+
+# -- a duplicate -----------------------------------------------------------------------------------
+
+
+def test_what_a_duplicate_is_told(desk):
+    """By ``on_duplicate``; events have both ids."""
+    seen: list[TaskEvent] = []
+    events.watch_tasks(seen.append)
+    try:
+        ids = [each.enqueue(7).id for each in (jobs.strict, jobs.dropping, jobs.calling)]
+        with pytest.raises(DuplicateTask) as refused:
+            jobs.strict.enqueue(7)
+        assert jobs.dropping.enqueue(7) is None
+        called: Any = jobs.calling.enqueue(7)
+        assert called == [ids[2]]
+    finally:
+        events.unwatch_tasks(seen.append)
+    assert refused.value.task_id == ids[0]
+    assert [each.other_id for each in seen] == ids
+    assert {each.outcome for each in seen} == {TaskOutcome.DUPLICATE}
+
+
+def test_a_first_task_that_is_on_its_way_is_told(desk):
+    """It is marked and not yet in the table: its result can be refreshed a moment later."""
+    nonce = uuid.uuid4()
+    policy = conf.backend("default").policy
+    key = completion.mark_key(policy, jobs.finished.module_path, ["account:7"])
+    steps = completion.publish(
+        policy, key, task="jobs", task_id=str(nonce), ttl=60, begun=lambda _: None
+    )
+    conf.backend("default").run(steps)
+    found = jobs.finished.enqueue(7)
+    assert (found.id, found.status, desk.rows().count()) == (str(nonce), "READY", 0)
+
+
+def test_a_backend_that_makes_its_ids_itself(desk):
+    """A task carries a number of its own, which its run takes out; a duplicate cannot be told."""
+    from django.tasks.backends.dummy import DummyBackend
+
+    dummy = jobs.finished.using(backend="dummy")
+    first = dummy.enqueue(7)
+    number = first.kwargs[module.KEYWORD]["message"]
+    with pytest.raises(DuplicateTask) as refused:
+        dummy.enqueue(7)
+    assert refused.value.task_id == number
+    assert jobs.dropping.using(backend="dummy").enqueue(7).id
+    assert jobs.dropping.using(backend="dummy").enqueue(7) is None
+    found = task_backends["dummy"]
+    assert isinstance(found, DummyBackend)
+    assert len(found.results) == 2  # its own attributes are there
+    assert first.task.call(*first.args, **first.kwargs) == "account:7"
+
+
+def test_a_task_that_is_done_at_once_has_no_mark(desk):
+    """It is enqueued as ever, also by its own body."""
+    now = jobs.finished.using(backend="immediate")
+    seen: list[Any] = []
+
+    def inside():
+        seen.append(marked())
+        seen.append(now.enqueue(7).return_value)
+
+    jobs.bodies.append(inside)
+    assert now.enqueue(7).return_value == "account:7"
+    assert seen[0] == set()
+    assert seen[1]["skipped"] is True
+
+
+@override_settings(
+    TASKS={"default": unique(DATABASE, id_function="tests.tasks.test_unique.undashed")}
+)
+def test_an_id_function_of_the_project_is_asked(desk):
+    """However it spells a UUID."""
+    first, second = jobs.finished.enqueue(7), jobs.finished.enqueue(7)
+    assert first.id == second.id
+    desk.work()
+    assert (jobs.log, marked()) == ([7], set())
+
+
+def undashed() -> str:
+    """An id as a project may make them."""
+    return uuid.uuid4().hex
+
+
+# -- in a transaction ------------------------------------------------------------------------------
+
+
+def test_in_a_transaction_it_is_enqueued_after_the_commit(desk):
+    """With the arguments of the call; only then the id of a duplicate is that of the first."""
+    value = [1]
+    with transaction.atomic():
+        first, second = jobs.finished.enqueue(value), jobs.finished.enqueue(value)
+        value.append(2)
+        assert (marked(), desk.rows().count()) == (set(), 0)
+        assert first.id != second.id
+    assert first.id == second.id
+    assert [row.args_kwargs["args"] for row in desk.rows()] == [[[1]]]
+    first.refresh()
+
+
+def test_a_transaction_that_rolls_back_marks_and_enqueues_nothing(desk):
+    """The next one is the first."""
+    with transaction.atomic():
+        jobs.finished.enqueue(7)
+        transaction.set_rollback(True)
+    assert (marked(), desk.rows().count()) == (set(), 0)
+
+
+def test_a_duplicate_after_the_commit_is_logged(desk, caplog):
+    """With on_duplicate="raise" nobody can be told any more."""
+    jobs.strict.enqueue(7)
+    with transaction.atomic():
+        jobs.strict.enqueue(7)
+    assert "was not sent" in caplog.text
+
+
+def test_another_database_that_there_is_not(desk):
+    """``using`` is checked when it counts."""
+    plan = plan_of(locked_task("x", mode="until_finished", using="other")(lambda: None))
+    assert plan is not None
+    with pytest.raises(ConnectionDoesNotExist, match="no 'other'"):
+        publishing.waits_for_commit(plan, again=False)
+
+
+# -- what goes wrong -------------------------------------------------------------------------------
+
+
+def test_a_queue_that_is_down_leaves_no_mark(desk, monkeypatch):
+    """The caller gets the error, and the next task is enqueued."""
+
+    def down(*_: object, **__: object) -> None:
+        raise OSError("down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("django_tasks_db.backend.DatabaseBackend._task_to_db_task", down)
+        with pytest.raises(OSError, match="down"):
+            jobs.finished.enqueue(7)
+    assert marked() == set()
+    jobs.finished.enqueue(7)
+
+
+def test_a_mark_that_is_gone_stops_no_task(desk):
+    """The task runs, and removes no other's mark."""
+    jobs.finished.enqueue(7)
+    for node in memory().nodes:
+        node.keys.clear()
+    second = jobs.finished.enqueue(7)
+    assert marked() == mark_of(jobs.finished)
+    jobs.bodies.append(lambda: marked() and [*marked()])
+    desk.work()
+    second.refresh()
+    assert len(jobs.log) == 2
+    rows = [row.return_value for row in desk.rows()]
+    assert rows == [[*mark_of(jobs.finished)], "account:7"]  # the first left that of the second
+
+
+_defer = module.Delivery._defer
+RULES: dict[str, tuple[tuple[Any, str, Any], Any]] = {
+    "a failed enqueue keeps its mark": (
+        (Marking, "take_back", lambda _: None),
+        test_a_queue_that_is_down_leaves_no_mark,
+    ),
+    "a run removes any mark of its key": (
+        (Mark, "remove", lambda mark, **_: _remove_any(mark)),
+        test_a_mark_that_is_gone_stops_no_task,
+    ),
+    "a body begins before the mark is gone": (
+        (module.Delivery, "drop_mark", lambda *_: None),
+        lambda desk: test_while_a_run_holds_the_lock_the_mode_decides(desk, jobs.started),
+    ),
+    "the mark is set before the COMMIT": (
+        (publishing, "in_transaction", lambda _: False),
+        test_a_transaction_that_rolls_back_marks_and_enqueues_nothing,
+    ),
+    "the lock is no mark": (
+        (publishing, "Marking", lambda *args, of_run: Marking(*args, of_run=False)),
+        lambda desk: test_while_a_run_holds_the_lock_the_mode_decides(desk, jobs.finished),
+    ),
+    "the id is not reserved": (
+        (backend._Ids, "__call__", lambda ids: ids._make()),
+        lambda desk: test_a_second_task_is_not_enqueued_while_one_waits(desk, jobs.finished),
+    ),
+    "a copy that waits sets a mark": (
+        (module.Delivery, "_defer", lambda run, *args, **_: _defer(run, *args, again=False)),
+        test_a_copy_that_waits_sets_no_mark,
+    ),
+}
+
+
+def _remove_any(mark: Mark) -> None:
+    found = conf.backend(mark.alias)
+    found.run(completion.remove(found.policy, mark.key))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_each_rule_is_needed(desk, monkeypatch, rule):
+    """Without it, the test that is named beside it fails."""
+    broken, test = RULES[rule]
+    monkeypatch.setattr(*broken)
+    more = {"monkeypatch": monkeypatch}
+    wanted = inspect.signature(test).parameters
+    with pytest.raises((AssertionError, ValueError)):
+        test(desk, **{name: more[name] for name in wanted if name in more})
+
+
+# -- system checks ---------------------------------------------------------------------------------
+
+
+def found() -> set[tuple[str | None, str]]:
+    """The ids that are reported of the tasks here."""
+    return {
+        (each.id, each.msg.split()[2].rpartition(".")[2])
+        for each in check_tasks()
+        if "tests.tasks.jobs." in each.msg
+    }
+
+
+def test_tasks_that_are_well_are_not_reported(desk):
+    """Nor those of development, which are done at once or never."""
+    assert found() == set()
+    for each in ("immediate", "dummy"):
+        with override_settings(TASKS={"default": TASKS[each]}):
+            assert found() == set()
+    with override_settings(TASKS={"default": unique(DATABASE)}):
+        call_command("check")
+
+
+@override_settings(TASKS={"default": {"BACKEND": DATABASE}})
+def test_a_mode_without_marks_is_reported(desk):
+    """E002, with what to write."""
+    every = {"finished", "started", "astarted", "strict", "dropping", "calling"}
+    assert found() == {("django_redlock.E002", each) for each in every}
+
+
+class Listed(BaseTaskBackend):
+    """A backend that can do next to nothing."""
+
+    def enqueue(self, task, args, kwargs):
+        raise NotImplementedError
+
+
+@override_settings(TASKS={"default": unique("tests.tasks.test_unique.Listed")})
+def test_what_a_backend_cannot_do_is_reported(desk):
+    """W008: nobody can be told the first. W030: nothing can come back later."""
+    late = {"retrying", "awaiting", "patient", "told", "keyless", "started", "astarted"}
+    first = {"finished", "started", "astarted", "calling"}
+    expected = {("django_redlock.W030", each) for each in late}
+    assert found() == expected | {("django_redlock.W008", each) for each in first}
+
+
+@override_settings(REDLOCK={"other": {"NODES": ["memory://other"]}})
+def test_a_lock_that_nobody_can_have_is_reported():
+    """E003, as of views and of Celery's tasks."""
+    assert {each for each, _ in found()} >= {"django_redlock.E003"}
