@@ -28,7 +28,8 @@ from django_redlock.leases.renewal import watchdog
 
 from .atomic import AtomicLock, no_truth, refuse_or_warn
 from .callables import arguments_of, await_under, is_async, run_under
-from .options import Options, unknown_keywords
+from .cancelling import ONLY_ASYNC, LossCancels
+from .options import OnLost, Options, unknown_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -52,14 +53,21 @@ def _end(block: Block, lock: Lock, kind: type[BaseException] | None) -> None:
 
 async def _aend(block: Block, lock: Lock, kind: type[BaseException] | None) -> None:
     lease: Lease = block.held
+    lost = block.inside is not None and block.inside.end(kind)
     await lease.arelease()
-    if kind is None and lock.raises_loss:
+    if (lost or kind is None) and lock.raises_loss:
         lock.left(lease)
+
+
+async def _aundo(block: Block) -> None:
+    if block.inside is not None:
+        block.inside.end(None)
+    await block.held.arelease()
 
 
 # A second request to release does no harm.
 leave: Final = BlockExit(_end, lambda block: block.held.release(), context.innermost)
-aleave: Final = AsyncBlockExit(_aend, lambda block: block.held.arelease(), context.innermost)
+aleave: Final = AsyncBlockExit(_aend, _aundo, context.innermost)
 
 
 class Lock:
@@ -71,6 +79,7 @@ class Lock:
     Attributes:
         names: the names, a tuple of texts.
         template: the template of the names, as in ``"invoice:{pk}"``; "" where there is none.
+        cancels: True if the loss of its lease cancels the task that runs the block.
         raises_loss: True if a block of a lost lease raises LeaseLost at its end.
     """
 
@@ -90,7 +99,8 @@ class Lock:
         self.names: Final = check_names(name)
         self.template: Final = template
         self._options = options
-        self.raises_loss: Final = options.on_lost == "raise"
+        self.cancels: Final = options.on_lost == "cancel"
+        self.raises_loss: Final = self.cancels or options.on_lost == "raise"
         self._filled = False  # whether braces in the names are text, or there are none
         self._keys: tuple[Policy, LockKeys] | None = None  # of the last policy
 
@@ -161,12 +171,16 @@ class Lock:
 
     def hold(self, block: Block | None, wait: float | None = None) -> Lease:
         """Take the lock, for a block, which keeps the lease before anything can interrupt."""
+        if self.cancels:
+            raise TypeError(ONLY_ASYNC)
         backend = self._source(self._alias)
         backend.refuse_event_loop()
         caller = 5 if block is None else 6  # frames up, from a warning; see ``refuse_or_warn``
         return backend.run(self._taking(backend, wait, block, caller))
 
     def _ahold(self, block: Block | None, wait: float | None = None) -> Awaitable[Lease]:
+        if self.cancels and block is None:
+            raise TypeError(ONLY_ASYNC)
         backend = self._source(self._alias)
         return backend.arun(self._taking(backend, wait, block, 5))
 
@@ -243,7 +257,7 @@ class Lock:
         __aexit__ = aleave
 
     def left(self, lease: Lease) -> None:
-        """Raise LeaseLost for a lost lease, if ``on_lost`` is "raise"; the body succeeded."""
+        """Raise LeaseLost for a lost lease, if ``on_lost`` says so; the body did not fail."""
         if self.raises_loss and lease.lost:
             why = lease.ending()
             if why.code != ReasonCode.REVOKED:  # which tells by whom
@@ -270,8 +284,11 @@ class Lock:
             The context manager; or, if ``using`` is a function, that function, decorated.
 
         Raises:
-            TypeError: ``using`` is no text; there is no form for ``async with`` and ``async def``.
+            TypeError: ``using`` is no text; there is no form for ``async with`` and ``async def``,
+                nor for ``on_lost="cancel"``.
         """
+        if self.cancels:
+            raise TypeError(ONLY_ASYNC)
         durable = self._options.updated(durable=True)
         lock = Lock(self._source, self._alias, self.names, durable, template=self.template)
         lock._filled = self._filled
@@ -290,10 +307,13 @@ class Lock:
 
         Raises:
             TypeError: not a function, or a generator function, whose body would run after the
-                release; at the call, a plain function returned a coroutine.
+                release; a plain function, with ``on_lost="cancel"``; at the call, a plain function
+                returned a coroutine.
             ValueError: a field is no parameter of the function.
         """
         wrap = await_under if is_async(function) else run_under
+        if self.cancels and wrap is run_under:
+            raise TypeError(ONLY_ASYNC)
         return wrap(function, self.of_calls(function))  # type: ignore[return-value]
 
     def of_calls(
@@ -360,7 +380,7 @@ def make_lease(
     An interruption at any call leaves no name taken: there is no call between the grant and its
     assignment to ``grant``, and from there on every way out but the last releases it.
     """
-    on_lost = options.on_lost if callable(options.on_lost) else None
+    on_lost = None if options.on_lost is None else _heard_by(options.on_lost, block)
     renew = backend.renew if options.renew is None else options.renew
     max_hold = backend.max_hold if options.max_hold is None else options.max_hold
     min_hold = backend.check_min_hold(options.min_hold) if options.min_hold else 0.0
@@ -392,6 +412,13 @@ def make_lease(
             tell_refusal(backend, error, began, template, quiet=bool(options.quiet))
         raise
     return lease
+
+
+def _heard_by(on_lost: OnLost, block: Block | None) -> Callable[[Lease], object] | None:
+    if on_lost == "cancel" and block is not None:
+        block.inside = LossCancels()
+        return block.inside  # type: ignore[no-any-return]
+    return on_lost if callable(on_lost) else None
 
 
 def tell_refusal(
