@@ -10,6 +10,7 @@ its ``__exit__`` has begun, the lease is renewed no more (``interruption``).
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias, TypeVar, overload
 from weakref import WeakKeyDictionary
@@ -29,6 +30,7 @@ from django_redlock.leases.renewal import watchdog
 from .atomic import AtomicLock, no_truth, refuse_or_warn
 from .callables import arguments_of, await_under, is_async, run_under
 from .cancelling import ONLY_ASYNC, LossCancels
+from .leader import Leader
 from .options import OnLost, Options, unknown_keywords
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from django_redlock.core.policy import Policy
     from django_redlock.core.protocol import Grant, LockKeys, Steps
     from django_redlock.inspection.survey import LockState
+
+    from .leader import Told
 
 F = TypeVar("F", bound="Callable[..., Any]")
 decorated: Final[WeakKeyDictionary[Callable[..., Any], tuple[str, Options]]] = WeakKeyDictionary()
@@ -169,14 +173,23 @@ class Lock:
         except LockTaken:
             return None
 
-    def hold(self, block: Block | None, wait: float | None = None) -> Lease:
-        """Take the lock, for a block, which keeps the lease before anything can interrupt."""
+    def hold(
+        self,
+        block: Block | None,
+        wait: float | None = None,
+        through: Callable[[Steps[Lease]], Steps[Lease]] | None = None,
+    ) -> Lease:
+        """Take the lock, for a block, which keeps the lease before anything can interrupt.
+
+        ``through`` passes the steps on, and may interrupt them.
+        """
         if self.cancels:
             raise TypeError(ONLY_ASYNC)
         backend = self._source(self._alias)
         backend.refuse_event_loop()
         caller = 5 if block is None else 6  # frames up, from a warning; see ``refuse_or_warn``
-        return backend.run(self._taking(backend, wait, block, caller))
+        steps = self._taking(backend, wait, block, caller)
+        return backend.run(steps if through is None else through(steps))
 
     def _ahold(self, block: Block | None, wait: float | None = None) -> Awaitable[Lease]:
         if self.cancels and block is None:
@@ -299,6 +312,62 @@ class Lock:
     def transaction(self, using: str | None) -> Transaction:
         """Return a transaction of this database, which has not begun yet."""
         return self._source(self._alias).atomic(using)
+
+    # -- for as long as the process lives -------------------------------------------------------
+
+    def leader(self, *, on_elected: Told | None = None, on_lost: Told | None = None) -> Leader:
+        """Campaign for the lock in the background of a block: of all that do, one leads.
+
+        ``with`` campaigns in a thread of its own, ``async with`` in a task. A campaign waits for
+        the lock without an end and renews it; when the lease is lost, it gets in line again. The
+        end of the block calls ``on_lost``, releases, and waits for that: the next process leads at
+        once. After a crash it leads when the ttl is over. ``redlock.leads(name)`` tells whether
+        this process leads.
+
+        Args:
+            on_elected: called with the lease when this process leads. It should return soon, as a
+                function that starts something does, or loop while ``redlock.leads(name)``. An error
+                is logged; then another process leads, and this one gets in line again later.
+            on_lost: called with the lease when this process leads no more, after ``on_elected``
+                has returned: the lease is lost, or the block ends and releases afterwards. An error
+                is logged.
+
+        Both are called one after the other, in the thread of the campaign; in its task, where they
+        may be coroutine functions, and ``on_elected`` is cancelled when the lease is lost or the
+        block ends. The lock's ``wait``, ``renew`` and ``durable`` do not count.
+
+        Raises:
+            TypeError: an argument cannot be called, or the lock has an ``on_lost`` of its own; at
+                the block's begin, ``with`` was given a coroutine function.
+            RuntimeError: at the block's begin, its campaign runs already.
+            ValueError: at the block's begin, as for ``acquire``.
+            SynchronousOnlyOperation: ``with`` in an event loop.
+        """
+        if self._options.on_lost is not None:
+            raise TypeError("this lock has an on_lost already: give it to leader(on_lost=...) only")
+
+        def lock_of(on_lost: OnLost) -> Lock:
+            options = self._options.updated(
+                wait=math.inf, renew=True, durable=False, on_lost=on_lost
+            )
+            lock = Lock(self._source, self._alias, self.names, options, template=self.template)
+            lock._filled = self._filled
+            return lock
+
+        return Leader(lock_of, (self._alias, self.names), on_elected, on_lost)
+
+    def checked(self) -> Backend:
+        """Return the backend, if the lock can be taken there.
+
+        Raises:
+            ValueError: a name has fields, or the alias does not allow an option.
+        """
+        if not self._filled:
+            check_no_fields(self.names)
+        backend, options = self._source(self._alias), self._options
+        backend.check_ttl(backend.ttl if options.ttl is None else options.ttl)
+        backend.check_min_hold(options.min_hold or 0.0)
+        return backend
 
     # -- decorating -----------------------------------------------------------------------------
 

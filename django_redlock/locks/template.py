@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Never
 
 from django_redlock.core import acquire
-from django_redlock.core.names import check_alias, check_values
+from django_redlock.core.names import check_alias, check_names, check_values
 from django_redlock.leases.lease import Handle
 
 from .atomic import ADOPTED, refuse_or_warn
 from .cancelling import ONLY_ASYNC
+from .leader import leads
 from .lock import Lock, Source, make_lease
 from .options import FOR_USERS, OnLost, Options, unknown_keywords
 
@@ -118,6 +119,21 @@ class LockTemplate:
         lock = Lock(self._source, self.alias, template, self._options)
         check_values(lock.names, values)
         return lock.filled(values, strict=True)
+
+    def leads(self, name: str | Sequence[str]) -> bool:
+        """Return whether this process leads: a campaign of ``Lock.leader`` has a valid lease now.
+
+        It compares a clock, and asks no node, so it may be asked before each step. False: another
+        process leads, none does, or this one does not know. Time passes after it has returned True,
+        as after ``Lease.ensure``.
+
+        Args:
+            name: of the lock, or several, as the campaign has them.
+
+        Raises:
+            TypeError, ValueError: it is no name.
+        """
+        return leads(self.alias, check_names(name))
 
     def using(self, alias: str | None = None, **options: Any) -> LockTemplate:
         """Return a copy with another alias or other default options.
