@@ -120,14 +120,13 @@ class Leader:
     def _failed(self) -> float:
         """Log an error; return the seconds to rest. Call it in the handler of the error."""
         self._failures += 1
-        fields = log_fields(*self.of)
-        logger.exception("leading %r failed: another may", self.of[1], extra=fields)  # noqa: LOG004
+        self._log("leading %r failed: another process may, and this one tries again later")
         longest = min(LONGEST_REST, 2.0 ** min(self._failures, 10))
         return random.uniform(0.5, 1.0) * longest  # noqa: S311 - guards nothing
 
-    def _log_on_lost(self) -> None:
-        fields = log_fields(*self.of)
-        logger.exception("on_lost of %r failed", self.of[1], extra=fields)  # noqa: LOG004
+    def _log(self, text: str = "on_lost of %r failed") -> None:
+        name: object = self.of[1][0] if len(self.of[1]) == 1 else self.of[1]
+        logger.exception(text, name, extra=log_fields(*self.of))  # noqa: LOG004 - as above
 
     # -- in a thread ----------------------------------------------------------------------------
 
@@ -141,7 +140,7 @@ class Leader:
         lock.checked().refuse_event_loop()
         self._over, self._news = False, news
         self._thread = threading.Thread(
-            target=self._run, args=(lock,), name=f"redlock leader {self.of[1]}", daemon=True
+            target=self._run, args=(lock,), name=f"leader {self.of[1]}", daemon=True
         )
         _campaigns[self] = None
         try:
@@ -182,7 +181,7 @@ class Leader:
                 if on_lost := self._told["on_lost"]:
                     on_lost(lease)
             except Exception:  # noqa: BLE001 - logged
-                self._log_on_lost()
+                self._log()
         finally:
             self._lease = None
             lease.release()
@@ -252,7 +251,7 @@ class Leader:
         try:
             await _call(self._told["on_lost"], lease)
         except Exception:  # noqa: BLE001 - logged
-            self._log_on_lost()
+            self._log()
 
 
 async def _call(function: Told | None, lease: Lease) -> None:
