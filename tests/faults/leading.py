@@ -38,7 +38,7 @@ TTL: Final = {KILL: 2.0, STOP: 60.0, PAUSE: 2.0}
 LONGEST: Final = 50.0  # seconds to the next leader: after a stop less than the ttl
 SAMPLE: Final = 0.005  # seconds between two questions
 STEPPING_DOWN: Final = 0.2  # seconds that it takes what has led to end
-ELECTED, LEADS, LOST = "elected", "leads", "lost"
+WAITS, ELECTED, LEADS, LOST = "waits", "elected", "leads", "lost"
 
 
 class Orders(NamedTuple):
@@ -69,7 +69,7 @@ def campaign(orders: Orders) -> None:
 
     settings.configure(REDLOCK={"default": orders.locks})
     django.setup()
-    from django_redlock import redlock
+    from django_redlock import conf, redlock
     from django_redlock.locks.leader import Leader
 
     if orders.broken:
@@ -90,8 +90,12 @@ def campaign(orders: Orders) -> None:
         threading.Event().wait(STEPPING_DOWN)
 
     lock = redlock(orders.name, ttl=orders.ttl)
+    group, waits = conf.backend("default").group, False
     with lock.leader(on_elected=on_elected, on_lost=on_lost):
         while True:
+            if not waits and group.waiting():
+                waits = True
+                note(WAITS, time.monotonic())
             before, start = term[0], time.monotonic()
             if redlock.leads(orders.name):
                 end = time.monotonic()
@@ -200,7 +204,7 @@ class Play:
 
     def strike(self) -> float:
         """Strike whoever leads; return the seconds until another one does."""
-        eventually(self.elections, within=LONGEST)
+        eventually(self._in_line, within=LONGEST)
         before = self.elections()
         pid = before[-1][1]
         process = self._running[pid]
@@ -216,6 +220,12 @@ class Play:
             del self._running[pid]
             self.start()
         return self.elections()[len(before)][0] - began
+
+    def _in_line(self) -> bool:
+        """Whether each process leads, has led or waits: another one is to follow at once."""
+        read = [line for file in self._files for line in lines(file)]
+        seen = {line[1] for line in read if line[0] in (WAITS, ELECTED)}
+        return bool(self.elections()) and seen >= self._running.keys()
 
     def _knows(self, pid: int) -> bool:
         """Whether a process was told as often that it lost as it was elected."""
