@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 NEEDED := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
 NEWER := python3.13 python3.12 python3.11
 
-.PHONY: help demo test coverage test-rest soak soak-busy soak-healing soak-celery soak-fencing soak-handles soak-idempotency soak-interrupts soak-revoke soak-run soak-views nightly lint format messages house docs docs-tables bench bench-figures matrix museum screenshots clean
+.PHONY: help demo test coverage test-rest soak soak-busy soak-healing soak-celery soak-fencing soak-handles soak-idempotency soak-interrupts soak-leader soak-revoke soak-run soak-views nightly lint format messages house docs docs-tables bench bench-figures matrix museum screenshots clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,10 @@ soak-idempotency: $(VENV)/.has-dev ## 500 clients that repeat requests to worker
 POINTS ?= 20000
 soak-interrupts: $(VENV)/.has-dev ## 40,000 interruptions at random moments of locks on real nodes
 	POINTS=$(POINTS) $(BIN)/python -m pytest -n 2 tests/faults/test_interrupts.py -k anywhere_leaves_nothing $(ARGS)
+
+# ARGS="--kills 10 --stops 10": fewer. ARGS=--broken: leaders that believe a flag, which shows two at a time.
+soak-leader: $(VENV)/.has-dev ## 100 leaders that are killed and 100 that are stopped: never two at a time
+	$(BIN)/python -m tests.faults.leading $(ARGS)
 
 # ARGS="--leases 20": fewer. ARGS=--now: by deletion, which shows the second believers.
 soak-revoke: $(VENV)/.has-dev ## 200 leases taken away at random moments, beside nodes that die and hang

@@ -134,6 +134,10 @@ ENTRIES: Final = [
         "tests.django.plays_of_run --plays 40",
     ),
     program(
+        *("soak-leader", "Leaders that are killed, stopped or paused.", "100 kills, 100 stops"),
+        "tests.faults.leading",
+    ),
+    program(
         *("soak-celery", "Messages through workers that are killed.", "2,000 messages"),
         f"tests.celery.soak --messages 2000 --keys 50 --seconds 30 --seed {SEED}",
     ),

@@ -10,6 +10,7 @@ its ``__exit__`` has begun, the lease is renewed no more (``interruption``).
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias, TypeVar, overload
 from weakref import WeakKeyDictionary
@@ -28,7 +29,9 @@ from django_redlock.leases.renewal import watchdog
 
 from .atomic import AtomicLock, no_truth, refuse_or_warn
 from .callables import arguments_of, await_under, is_async, run_under
-from .options import Options, unknown_keywords
+from .cancelling import ONLY_ASYNC, LossCancels
+from .leader import Leader
+from .options import OnLost, Options, unknown_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from django_redlock.core.policy import Policy
     from django_redlock.core.protocol import Grant, LockKeys, Steps
     from django_redlock.inspection.survey import LockState
+
+    from .leader import Told
 
 F = TypeVar("F", bound="Callable[..., Any]")
 decorated: Final[WeakKeyDictionary[Callable[..., Any], tuple[str, Options]]] = WeakKeyDictionary()
@@ -52,14 +57,21 @@ def _end(block: Block, lock: Lock, kind: type[BaseException] | None) -> None:
 
 async def _aend(block: Block, lock: Lock, kind: type[BaseException] | None) -> None:
     lease: Lease = block.held
+    lost = block.inside is not None and block.inside.end(kind)
     await lease.arelease()
-    if kind is None and lock.raises_loss:
+    if (lost or kind is None) and lock.raises_loss:
         lock.left(lease)
+
+
+async def _aundo(block: Block) -> None:
+    if block.inside is not None:
+        block.inside.end(None)
+    await block.held.arelease()
 
 
 # A second request to release does no harm.
 leave: Final = BlockExit(_end, lambda block: block.held.release(), context.innermost)
-aleave: Final = AsyncBlockExit(_aend, lambda block: block.held.arelease(), context.innermost)
+aleave: Final = AsyncBlockExit(_aend, _aundo, context.innermost)
 
 
 class Lock:
@@ -71,6 +83,7 @@ class Lock:
     Attributes:
         names: the names, a tuple of texts.
         template: the template of the names, as in ``"invoice:{pk}"``; "" where there is none.
+        cancels: True if the loss of its lease cancels the task that runs the block.
         raises_loss: True if a block of a lost lease raises LeaseLost at its end.
     """
 
@@ -90,7 +103,8 @@ class Lock:
         self.names: Final = check_names(name)
         self.template: Final = template
         self._options = options
-        self.raises_loss: Final = options.on_lost == "raise"
+        self.cancels: Final = options.on_lost == "cancel"
+        self.raises_loss: Final = self.cancels or options.on_lost == "raise"
         self._filled = False  # whether braces in the names are text, or there are none
         self._keys: tuple[Policy, LockKeys] | None = None  # of the last policy
 
@@ -159,14 +173,27 @@ class Lock:
         except LockTaken:
             return None
 
-    def hold(self, block: Block | None, wait: float | None = None) -> Lease:
-        """Take the lock, for a block, which keeps the lease before anything can interrupt."""
+    def hold(
+        self,
+        block: Block | None,
+        wait: float | None = None,
+        through: Callable[[Steps[Lease]], Steps[Lease]] | None = None,
+    ) -> Lease:
+        """Take the lock, for a block, which keeps the lease before anything can interrupt.
+
+        ``through`` passes the steps on, and may interrupt them.
+        """
+        if self.cancels:
+            raise TypeError(ONLY_ASYNC)
         backend = self._source(self._alias)
         backend.refuse_event_loop()
         caller = 5 if block is None else 6  # frames up, from a warning; see ``refuse_or_warn``
-        return backend.run(self._taking(backend, wait, block, caller))
+        steps = self._taking(backend, wait, block, caller)
+        return backend.run(steps if through is None else through(steps))
 
     def _ahold(self, block: Block | None, wait: float | None = None) -> Awaitable[Lease]:
+        if self.cancels and block is None:
+            raise TypeError(ONLY_ASYNC)
         backend = self._source(self._alias)
         return backend.arun(self._taking(backend, wait, block, 5))
 
@@ -243,7 +270,7 @@ class Lock:
         __aexit__ = aleave
 
     def left(self, lease: Lease) -> None:
-        """Raise LeaseLost for a lost lease, if ``on_lost`` is "raise"; the body succeeded."""
+        """Raise LeaseLost for a lost lease, if ``on_lost`` says so; the body did not fail."""
         if self.raises_loss and lease.lost:
             why = lease.ending()
             if why.code != ReasonCode.REVOKED:  # which tells by whom
@@ -270,8 +297,11 @@ class Lock:
             The context manager; or, if ``using`` is a function, that function, decorated.
 
         Raises:
-            TypeError: ``using`` is no text; there is no form for ``async with`` and ``async def``.
+            TypeError: ``using`` is no text; there is no form for ``async with`` and ``async def``,
+                nor for ``on_lost="cancel"``.
         """
+        if self.cancels:
+            raise TypeError(ONLY_ASYNC)
         durable = self._options.updated(durable=True)
         lock = Lock(self._source, self._alias, self.names, durable, template=self.template)
         lock._filled = self._filled
@@ -283,6 +313,62 @@ class Lock:
         """Return a transaction of this database, which has not begun yet."""
         return self._source(self._alias).atomic(using)
 
+    # -- for as long as the process lives -------------------------------------------------------
+
+    def leader(self, *, on_elected: Told | None = None, on_lost: Told | None = None) -> Leader:
+        """Campaign for the lock in the background of a block: of all that do, one leads.
+
+        ``with`` campaigns in a thread of its own, ``async with`` in a task. A campaign waits for
+        the lock without an end and renews it; when the lease is lost, it gets in line again. The
+        end of the block calls ``on_lost``, releases, and waits for that: the next process leads at
+        once. After a crash it leads when the ttl is over. ``redlock.leads(name)`` tells whether
+        this process leads.
+
+        Args:
+            on_elected: called with the lease when this process leads. It should return soon, as a
+                function that starts something does, or loop while ``redlock.leads(name)``. An error
+                is logged; then another process leads, and this one gets in line again later.
+            on_lost: called with the lease when this process leads no more, after ``on_elected``
+                has returned: the lease is lost, or the block ends and releases afterwards. An error
+                is logged.
+
+        Both are called one after the other, in the thread of the campaign; in its task, where they
+        may be coroutine functions, and ``on_elected`` is cancelled when the lease is lost or the
+        block ends. The lock's ``wait``, ``renew`` and ``durable`` do not count.
+
+        Raises:
+            TypeError: an argument cannot be called, or the lock has an ``on_lost`` of its own; at
+                the block's begin, ``with`` was given a coroutine function.
+            RuntimeError: at the block's begin, its campaign runs already.
+            ValueError: at the block's begin, as for ``acquire``.
+            SynchronousOnlyOperation: ``with`` in an event loop.
+        """
+        if self._options.on_lost is not None:
+            raise TypeError("this lock has an on_lost already: give it to leader(on_lost=...) only")
+
+        def lock_of(on_lost: OnLost) -> Lock:
+            options = self._options.updated(
+                wait=math.inf, renew=True, durable=False, on_lost=on_lost
+            )
+            lock = Lock(self._source, self._alias, self.names, options, template=self.template)
+            lock._filled = self._filled
+            return lock
+
+        return Leader(lock_of, (self._alias, self.names), on_elected, on_lost)
+
+    def checked(self) -> Backend:
+        """Return the backend, if the lock can be taken there.
+
+        Raises:
+            ValueError: a name has fields, or the alias does not allow an option.
+        """
+        if not self._filled:
+            check_no_fields(self.names)
+        backend, options = self._source(self._alias), self._options
+        backend.check_ttl(backend.ttl if options.ttl is None else options.ttl)
+        backend.check_min_hold(options.min_hold or 0.0)
+        return backend
+
     # -- decorating -----------------------------------------------------------------------------
 
     def __call__(self, function: F) -> F:
@@ -290,10 +376,13 @@ class Lock:
 
         Raises:
             TypeError: not a function, or a generator function, whose body would run after the
-                release; at the call, a plain function returned a coroutine.
+                release; a plain function, with ``on_lost="cancel"``; at the call, a plain function
+                returned a coroutine.
             ValueError: a field is no parameter of the function.
         """
         wrap = await_under if is_async(function) else run_under
+        if self.cancels and wrap is run_under:
+            raise TypeError(ONLY_ASYNC)
         return wrap(function, self.of_calls(function))  # type: ignore[return-value]
 
     def of_calls(
@@ -360,7 +449,7 @@ def make_lease(
     An interruption at any call leaves no name taken: there is no call between the grant and its
     assignment to ``grant``, and from there on every way out but the last releases it.
     """
-    on_lost = options.on_lost if callable(options.on_lost) else None
+    on_lost = None if options.on_lost is None else _heard_by(options.on_lost, block)
     renew = backend.renew if options.renew is None else options.renew
     max_hold = backend.max_hold if options.max_hold is None else options.max_hold
     min_hold = backend.check_min_hold(options.min_hold) if options.min_hold else 0.0
@@ -392,6 +481,13 @@ def make_lease(
             tell_refusal(backend, error, began, template, quiet=bool(options.quiet))
         raise
     return lease
+
+
+def _heard_by(on_lost: OnLost, block: Block | None) -> Callable[[Lease], object] | None:
+    if on_lost == "cancel" and block is not None:
+        block.inside = LossCancels()
+        return block.inside  # type: ignore[no-any-return]
+    return on_lost if callable(on_lost) else None
 
 
 def tell_refusal(

@@ -14,7 +14,7 @@ from django_redlock.core.policy import check_seconds
 from django_redlock.core.reasons import DOCS
 from django_redlock.leases.lease import Lease
 
-OnLost: TypeAlias = Callable[[Lease], object] | Literal["raise"] | None
+OnLost: TypeAlias = Callable[[Lease], object] | Literal["raise", "cancel"] | None
 MIGRATE: Final = f"What other clients' keywords become: {DOCS}how-to/migrate.html#keywords"
 
 
@@ -54,8 +54,8 @@ class Options:
             if getattr(self, name) not in (None, True, False):
                 msg = f"{name} must be True or False"
                 raise TypeError(msg)
-        if not (self.on_lost in (None, "raise") or callable(self.on_lost)):
-            msg = "on_lost must be 'raise' or something to call with the lease"
+        if not (self.on_lost in (None, "raise", "cancel") or callable(self.on_lost)):
+            msg = "on_lost must be 'raise', 'cancel' or something to call with the lease"
             raise TypeError(msg)
         if callable(self.on_lost) and any(
             map(inspect.iscoroutinefunction, (self.on_lost, type(self.on_lost).__call__))

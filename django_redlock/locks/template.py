@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Never
 
 from django_redlock.core import acquire
-from django_redlock.core.names import check_alias, check_values
+from django_redlock.core.names import check_alias, check_names, check_values
 from django_redlock.leases.lease import Handle
 
 from .atomic import ADOPTED, refuse_or_warn
+from .cancelling import ONLY_ASYNC
+from .leader import leads
 from .lock import Lock, Source, make_lease
 from .options import FOR_USERS, OnLost, Options, unknown_keywords
 
@@ -80,7 +82,10 @@ class LockTemplate:
                 is released earlier. A lease that runs out or is lost frees the name at its
                 ttl.
             on_lost: a plain function, called with the lease when it is lost, by the thread that
-                finds out; or "raise": LeaseLost at the end of a block that succeeded.
+                finds out; or "raise": LeaseLost at the end of a block that succeeded; or, for
+                ``async with`` and ``async def``, "cancel": the task that runs the block is
+                cancelled, and the block ends in LeaseLost, as that of ``asyncio.timeout`` does
+                in TimeoutError.
             durable: what to do inside a database transaction, where the lock would be released
                 before the COMMIT. True refuses by a RuntimeError, None warns by a
                 LockInTransactionWarning, False takes it silently.
@@ -115,6 +120,21 @@ class LockTemplate:
         check_values(lock.names, values)
         return lock.filled(values, strict=True)
 
+    def leads(self, name: str | Sequence[str]) -> bool:
+        """Return whether this process leads: a campaign of ``Lock.leader`` has a valid lease now.
+
+        It compares a clock, and asks no node, so it may be asked before each step. False: another
+        process leads, none does, or this one does not know. Time passes after it has returned True,
+        as after ``Lease.ensure``.
+
+        Args:
+            name: of the lock, or several, as the campaign has them.
+
+        Raises:
+            TypeError, ValueError: it is no name.
+        """
+        return leads(self.alias, check_names(name))
+
     def using(self, alias: str | None = None, **options: Any) -> LockTemplate:
         """Return a copy with another alias or other default options.
 
@@ -145,6 +165,7 @@ class LockTemplate:
             LockTaken: several calls adopt it at the same time; the handle is still good.
             NodesUnavailable: no majority of the nodes could be asked; the handle is still good.
             ValueError: not a handle, or one of another alias.
+            TypeError: the template has ``on_lost="cancel"``: there is no block.
             RuntimeError: inside a transaction, by ``redlock.using(durable=True)``; without, it is
                 a LockInTransactionWarning.
         """
@@ -200,6 +221,8 @@ class LockTemplate:
         return await backend.arun(self._adopting(backend, handle))
 
     def _adopting(self, backend: Backend, handle: str) -> Steps[Lease]:
+        if self._options.on_lost == "cancel":
+            raise TypeError(ONLY_ASYNC)
         given, ttl = Handle.decode(handle), self._options.ttl
         if given.alias != self.alias:
             msg = f"this handle is of the alias {given.alias!r}, not {self.alias!r}"

@@ -148,6 +148,11 @@ def single_flight(
         raise unknown_keywords("single_flight", unknown, ("key", *Options.__annotations__))
     if wait is not None:
         check_seconds("wait", wait, zero=True)
+    if on_lost == "cancel":
+        raise TypeError(
+            "on_lost='cancel' is for an 'async with' block, and a view's lock may outlive the "
+            "view: give a function or 'raise', or write 'async with redlock(...)' in the view"
+        )
     responder = Responder(status, retry_after, on_refused)
     if on_unavailable not in ("refuse", "run"):
         raise ValueError(f"on_unavailable={on_unavailable!r} is none of 'refuse', 'run'")

@@ -209,6 +209,27 @@ def test_many_messages_run_after_the_last_was_asked_for(site):
         minority_marked(site, key)
 
 
+def test_debounced_saves_are_one_run_and_a_save_during_it_is_another(site):
+    """A burst is one message, whose run begins after the last of it; later saves are not lost."""
+    key = new_key()
+
+    def save() -> Any:
+        return marked.anew.apply_async((key,), countdown=1)
+
+    with redlock(f"marked:{key}"):  # however slow this machine is, the burst is over before the run
+        burst = [save() for _ in range(5)]
+        assert not site.notes("begin", key)
+    site.begun(key)
+    during = [save() for _ in range(3)]
+    assert len({each.id for each in burst}) == 1
+    assert len({each.id for each in during} - {burst[0].id}) == 1
+    for result in (burst[0], during[0]):
+        site.end_run(key)
+        assert result.get(timeout=GET) == "done"
+    assert len(site.notes("begin", key)) == 2
+    assert overlaps(intervals(site, [key])[key]) == 0
+
+
 # -- what is sent oddly, or not at all ------------------------------------------------------------
 
 

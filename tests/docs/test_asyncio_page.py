@@ -51,22 +51,37 @@ async def is_free(name: str) -> bool:
     return lease is not None
 
 
-def test_a_leader_that_lost_its_lease_steps_down(examples):
-    """When a majority is away for a ttl, `on_lost` reaches the loop and the block ends."""
-    ended = []
+def test_a_block_whose_lease_is_lost_is_cancelled(examples):
+    """When a majority is away for a ttl, the work ends at its next ``await``."""
 
     async def main() -> None:
-        async def step(lease: Lease) -> None:
+        async def fetch() -> None:
             group("default").down = {0, 1, 2}
             await asyncio.sleep(0.005)
-            ended.append(lease)
 
-        await examples["lead"](step)
-        assert ended[-1].lost
+        assert await examples["import_all"](fetch) == "another process has it now"
 
     short = settings.REDLOCK["default"] | {"TTL": 0.5}
     with override_settings(REDLOCK={"default": short}):
         in_a_loop(main)
+
+
+def test_the_leader_works_until_the_block_ends(examples):
+    """Its step is given the lease, and the name is free afterwards."""
+
+    async def main() -> None:
+        stepped = asyncio.Event()
+
+        async def step(lease: Lease) -> None:
+            assert redlock.leads("beat")
+            lease.ensure()
+            stepped.set()
+            await asyncio.sleep(0.005)
+
+        await examples["lead"](step, stepped.wait)
+        assert await is_free("beat")
+
+    in_a_loop(main)
 
 
 @pytest.mark.django_db(transaction=True)

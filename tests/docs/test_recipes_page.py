@@ -50,6 +50,38 @@ with redlock("report:2026"):
 print(build_report.enqueue(2026).return_value[:18])
 """
 
+LEADER = """\
+import sys, threading, types
+sys.path.insert(0, ".")
+from django_redlock import redlock
+from shop import beat
+
+stepped = threading.Event()
+beat.print = lambda *_: stepped.set()
+conf = {}
+exec(open("gunicorn.conf.py").read(), conf)
+worker = types.SimpleNamespace()
+conf["post_worker_init"](worker)
+led = stepped.wait(60) and redlock.leads("beat")
+conf["worker_exit"](None, worker)
+print(led, redlock.leads("beat"), beat.over.is_set(), redlock("beat").try_acquire() is not None)
+"""
+DEBOUNCE = """\
+from types import SimpleNamespace
+from celery import Celery
+from celery.signals import after_task_publish
+app, sent = Celery(broker="memory://"), []
+after_task_publish.connect(lambda **_: sent.append(1), weak=False)
+from shop.search import saved
+for _ in range(3):
+    saved(None, SimpleNamespace(pk=7))
+print(len(sent), "message")
+"""
+JOB = """\
+from shop.jobs import build_report
+print(build_report(2026)[:18])
+"""
+
 
 def test_the_recipes_run(tmp_path):
     """A command that another machine runs ends quietly; of two equal requests one runs."""
@@ -66,6 +98,12 @@ def test_the_recipes_run(tmp_path):
         assert someone.seen.endswith("sent | nothing is done here\nCommandError\n")
         someone.type(VIEW)
         assert someone.seen.endswith("[200, 409]\n")
+        someone.type(LEADER)
+        assert someone.seen.endswith("True False True True\n")
+        someone.type(DEBOUNCE)
+        assert someone.seen.endswith("1 message\n")
+        someone.type(JOB)
+        assert someone.seen.endswith("the report of 2026\n")
         if django.VERSION < (6, 0):
             return
         (tasks,) = [block for block in blocks(PAGE) if block.file == "shop/tasks.py"]

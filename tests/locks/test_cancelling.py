@@ -1,0 +1,416 @@
+"""``on_lost="cancel"``: a loss cancels the task of the block, and no other request gets lost."""
+
+# ruff: noqa: PT012 - the blocks of these tests are what raises
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from django_redlock import LeaseLost, current_lease, redlock
+from django_redlock.leases.lease import Lease
+from django_redlock.locks import cancelling
+from django_redlock.locks.cancelling import LossCancels
+from django_redlock.testing import EmbeddedNodes, assert_free, stale
+from django_redlock.views import single_flight
+from tests.simulation.mutants import Patch, with_edits
+
+NUMBERS = itertools.count()
+DEADLINE = 30.0
+REFUSED = r"'async with' block.*give on_lost a function there, or 'raise'"
+Error = type[BaseException] | None
+
+
+@pytest.fixture(autouse=True, params=["memory", "real"])
+def nodes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Five nodes that hold nothing, in force as the default alias; no lease ends by the clock."""
+    alias: dict[str, object] = {
+        "NODES": [f"memory://cancelling-{next(NUMBERS)}" for _ in range(5)],
+        "MAX_TTL": 30,
+        "TTL": 30,
+    }
+    if request.param == "real":
+        servers: EmbeddedNodes = request.getfixturevalue("patient_nodes")
+        alias = servers.settings(MAX_TTL=30, NODE_TIMEOUT=5, RESTART_GUARD=False)
+    with override_settings(REDLOCK={"default": alias}):
+        yield
+
+
+def in_a_loop(main: Callable[[], Awaitable[Any]]) -> Any:
+    """Run a coroutine to its end, within the deadline; it leaves no request to cancel."""
+
+    async def bounded() -> Any:
+        async with asyncio.timeout(DEADLINE):
+            result = await main()
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        return result
+
+    return asyncio.run(bounded())
+
+
+def locked(name: str) -> Any:
+    """A block whose task is cancelled when it loses its lease."""
+    return redlock(name, on_lost="cancel")
+
+
+async def for_ever() -> None:
+    """Wait for something that does not come."""
+    await asyncio.get_running_loop().create_future()
+
+
+async def lose(lease: Lease) -> None:
+    """Lose it, and wait to be cancelled."""
+    stale(lease)
+    await for_ever()
+
+
+# -- one block ------------------------------------------------------------------------------------
+
+
+def test_the_block_of_a_lost_lease_is_cancelled_and_ends_in_lease_lost():
+    """Its clean-up runs, the error names the lock, and the task works on as if nothing had been."""
+
+    async def main() -> None:
+        cleaned = []
+        with pytest.raises(LeaseLost, match="the lease was lost before the block ended") as lost:
+            async with locked("job") as lease:
+                try:
+                    await lose(lease)
+                finally:
+                    await asyncio.sleep(0)
+                    cleaned.append(lease)
+        assert lost.value.name == "job"
+        assert isinstance(lost.value.__context__, asyncio.CancelledError)
+        assert cleaned == [lease]
+        await asyncio.sleep(0)
+        async with locked("job"):
+            await asyncio.sleep(0)
+
+    in_a_loop(main)
+    assert_free("job")
+
+
+def test_it_is_cancelled_at_the_deadline():
+    """By the timer of its loop: nothing that the block does is needed for that."""
+
+    async def main() -> None:
+        with pytest.raises(LeaseLost):
+            async with redlock("job", ttl=0.5, wait=DEADLINE, renew=False, on_lost="cancel"):
+                await for_ever()
+
+    in_a_loop(main)
+
+
+def test_a_decorated_coroutine_function_is_cancelled():
+    """A lock that is made for each call is as one that is written in a block."""
+    reached = []
+
+    @redlock("report:{year}", on_lost="cancel")
+    async def build(year: int) -> None:
+        lease = current_lease()
+        assert lease is not None
+        reached.append(year)
+        await lose(lease)
+        reached.append(0)
+
+    async def main() -> None:
+        with pytest.raises(LeaseLost) as lost:
+            await build(2026)
+        assert lost.value.name == "report:2026"
+
+    in_a_loop(main)
+    assert reached == [2026]
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+def test_a_body_that_is_through_all_the_same_ends_in_lease_lost(swallows):
+    """It came to its end before it could be cancelled, or it swallowed that."""
+
+    async def main() -> None:
+        with pytest.raises(LeaseLost):
+            async with locked("job") as lease:
+                if not swallows:
+                    stale(lease)
+                else:
+                    with pytest.raises(asyncio.CancelledError):
+                        await lose(lease)
+        await asyncio.sleep(0)  # what came too late cancels nothing
+
+    in_a_loop(main)
+
+
+def test_an_error_of_the_body_goes_on():
+    """As of any block: what the body raises is what its caller handles."""
+
+    async def main() -> None:
+        with pytest.raises(ZeroDivisionError):
+            async with locked("job") as lease:
+                try:
+                    await lose(lease)
+                finally:
+                    raise ZeroDivisionError
+
+    in_a_loop(main)
+
+
+def test_shielded_code_runs_to_its_end():
+    """The block ends at once, and what it shields goes on without the lock."""
+
+    async def main() -> str:
+        go_on = asyncio.Event()
+
+        async def write(lease: Lease) -> str:
+            stale(lease)
+            await go_on.wait()
+            return "written"
+
+        with pytest.raises(LeaseLost):
+            async with locked("job") as lease:
+                writing = asyncio.ensure_future(write(lease))
+                await asyncio.shield(writing)
+        go_on.set()
+        return await writing
+
+    assert in_a_loop(main) == "written"
+
+
+# -- several blocks, and other requests -----------------------------------------------------------
+
+
+def test_only_the_block_of_the_lost_lease_turns_the_cancellation_into_lease_lost():
+    """An inner block lets it through; an outer one goes on once its body has handled the error."""
+
+    async def main() -> None:
+        with pytest.raises(LeaseLost) as lost:
+            async with locked("outer") as outer:
+                with pytest.raises(LeaseLost) as inside:
+                    async with locked("inner") as inner:
+                        await lose(inner)
+                assert inside.value.name == "inner"
+                outer.ensure()
+                with pytest.raises(asyncio.CancelledError):
+                    async with locked("inner") as inner:
+                        await lose(outer)
+                assert not inner.lost
+                raise asyncio.CancelledError
+        assert lost.value.name == "outer"
+
+    in_a_loop(main)
+
+
+def test_of_two_that_are_lost_the_outer_one_is_told():
+    """The inner block has no right to end what the outer one wants to be over, too."""
+
+    async def main() -> None:
+        with pytest.raises(LeaseLost) as lost:
+            async with locked("outer") as outer, locked("inner") as inner:
+                stale(inner)
+                await lose(outer)
+        assert lost.value.name == "outer"
+
+    in_a_loop(main)
+
+
+async def cancelled_from_outside() -> None:
+    """A task loses its lease and is cancelled by somebody else at the same moment."""
+    ready: list[Lease] = []
+
+    async def work() -> None:
+        async with locked("job") as lease:
+            ready.append(lease)
+            await for_ever()
+
+    task = asyncio.ensure_future(work())
+    while not ready:  # noqa: ASYNC110 - it is one turn of the loop, or a few
+        await asyncio.sleep(0)
+    stale(ready[0])
+    await asyncio.sleep(0)  # now the loss has asked, and the task has not run
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+
+
+def test_a_cancellation_from_outside_at_the_same_moment_wins():
+    """Who cancels the task sees it cancelled."""
+    in_a_loop(cancelled_from_outside)
+
+
+def test_a_timeout_at_the_same_moment_is_the_timeouts():
+    """An outer one ends in TimeoutError; an inner one makes way for the loss."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(None) as outer, locked("job") as lease:
+                outer.reschedule(loop.time())
+                await lose(lease)
+        with pytest.raises(LeaseLost):
+            async with locked("job") as lease, asyncio.timeout(None) as inner:
+                inner.reschedule(loop.time())
+                await lose(lease)
+
+    in_a_loop(main)
+
+
+def test_a_task_group_in_the_block_ends_its_tasks():
+    """They run under the lock, so they are cancelled, and have ended before the block has."""
+
+    async def main() -> None:
+        ended = []
+
+        async def part(number: int) -> None:
+            try:
+                await for_ever()
+            finally:
+                ended.append(number)
+
+        with pytest.raises(LeaseLost):
+            async with locked("job") as lease, asyncio.TaskGroup() as group:
+                tasks = [group.create_task(part(i)) for i in range(3)]
+                await asyncio.sleep(0)
+                await lose(lease)
+        assert sorted(ended) == [0, 1, 2]
+        assert all(task.cancelled() for task in tasks)
+
+    in_a_loop(main)
+
+
+def test_a_block_in_a_task_of_a_group_fails_the_group():
+    """The LeaseLost of one task ends the others, as any error does."""
+
+    async def main() -> None:
+        async def work() -> None:
+            async with locked("job") as lease:
+                await lose(lease)
+
+        async def together() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(work())
+                others.append(group.create_task(for_ever()))
+
+        others: list[asyncio.Task[None]] = []
+        with pytest.raises(BaseExceptionGroup) as failed:
+            await asyncio.ensure_future(together())  # 3.11 leaves a request of the group's own
+        assert failed.group_contains(LeaseLost)
+        assert others[0].cancelled()
+
+    in_a_loop(main)
+
+
+def test_a_loss_that_is_told_as_the_block_ends_cancels_nothing():
+    """What the loop has not got to by then is dropped: the task has left the block."""
+
+    async def main() -> None:
+        async with locked("job") as lease:
+            told = LossCancels()
+        told.end(None)
+        told(lease)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    in_a_loop(main)
+
+
+@pytest.mark.parametrize("strong", [False, True])
+def test_a_task_that_is_forgotten_in_its_block_gives_the_lock_back(strong):
+    """Its lease keeps neither the task nor the loop; a variant that does is renewed for ever."""
+    leases: list[Lease] = []
+
+    async def work() -> None:
+        async with locked("job") as lease:
+            leases.append(lease)
+            await for_ever()
+
+    def forget() -> weakref.ref[Any]:
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(work())
+        while not leases:
+            loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        return weakref.ref(task)
+
+    def strongly(_: Any) -> Any:
+        return SimpleNamespace(ref=lambda task: lambda: task)
+
+    with with_edits(*[Patch(cancelling, "weakref", strongly)] * strong):
+        task = forget()
+    gc.collect()
+    (lease,) = leases
+    assert (task() is None, lease.held) == (not strong, strong)
+    lease.release()
+
+
+# -- broken variants ------------------------------------------------------------------------------
+
+
+def deaf(_: Any) -> Callable[[LossCancels, Error], bool]:
+    """Claims each cancellation, whoever wanted it besides."""
+
+    def end(self: LossCancels, kind: Error) -> bool:
+        self._over = True
+        task = asyncio.current_task()
+        if self._requested and task is not None:
+            task.uncancel()
+        return self._requested and kind is asyncio.CancelledError
+
+    return end
+
+
+def uncounted(_: Any) -> Callable[[LossCancels, Error], bool]:
+    """Does not take its own request back."""
+
+    def end(self: LossCancels, kind: Error) -> bool:
+        self._over = True
+        return self._requested and kind is asyncio.CancelledError
+
+    return end
+
+
+def test_a_block_that_claims_every_cancellation_is_caught():
+    """It would hide from the one who cancelled the task that it goes on."""
+    with with_edits(Patch(LossCancels, "end", deaf)), pytest.raises(LeaseLost):
+        in_a_loop(cancelled_from_outside)
+
+
+def test_a_block_that_does_not_take_its_request_back_is_caught():
+    """A timeout around it could no longer tell whose a cancellation is."""
+    with with_edits(Patch(LossCancels, "end", uncounted)), pytest.raises(AssertionError):
+        test_the_block_of_a_lost_lease_is_cancelled_and_ends_in_lease_lost()
+
+
+# -- where it makes no sense ----------------------------------------------------------------------
+
+
+def test_it_is_refused_where_no_task_runs_the_block():
+    """Before any node is asked, and with what to write."""
+    lock = locked("job")
+    for call in (lock.acquire, lock.try_acquire, lock.__enter__, lock.atomic):
+        with pytest.raises(TypeError, match=REFUSED):
+            call()
+    with pytest.raises(TypeError, match=REFUSED):
+        lock(lambda: None)
+    with pytest.raises(TypeError, match=REFUSED):
+        redlock.using(on_lost="cancel").adopt("a handle")
+    with pytest.raises(TypeError, match="a view's lock may outlive the view"):
+        single_flight("job", on_lost="cancel")
+    with pytest.raises(TypeError, match="'raise', 'cancel' or something to call"):
+        redlock("job", on_lost="abort")  # type: ignore[arg-type]
+
+    async def main() -> None:
+        for call in (lock.aacquire, lock.atry_acquire):
+            with pytest.raises(TypeError, match=REFUSED):
+                await call()
+
+    in_a_loop(main)
+    assert_free("job")
