@@ -57,6 +57,7 @@ class Plan:
         on_duplicate: OnDuplicate | None,
         queue_ttl: float | None,
         using: Any,  # checked here
+        once: timedelta | float | None = None,
     ) -> None:
         self.template: Final = template
         self.mode: Final = _choice("mode", mode)
@@ -86,6 +87,15 @@ class Plan:
                 "other began: write on_conflict='retry', or mode='until_finished'"
             )
             raise ValueError(msg)
+        self._once: Final = None if once is None else checked_keep(once, "once")
+        if once is not None and on_unavailable == "run":
+            msg = (
+                "on_unavailable='run' runs the body without the lock, and leaves no record that "
+                "its work is done: with once, write on_unavailable='retry' or 'raise'"
+            )
+            raise ValueError(msg)
+        if once is not None and len(check_names(key) if key is not None else ()) > 1:
+            raise ValueError("once takes one key: it is that of the work")
         if using is not None and not isinstance(using, str):
             msg = f"using must be the name of a database, as in DATABASES, not {using!r}"
             raise TypeError(msg)
@@ -94,6 +104,10 @@ class Plan:
         self._signature = inspect.signature(function)
         self._names = None if key is None else check_names(key)
         self._check_fields(without="self")
+
+    def block(self, lock: Lock) -> Lock | OnceLock:
+        """Return what a run enters for its lock."""
+        return lock if self._once is None else lock.once(self._once)
 
     def _check_fields(self, without: str) -> None:
         """Check the fields of the key; the parameter ``without``, the task, is no argument."""

@@ -28,6 +28,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -39,12 +40,11 @@ from django_redlock.backend import LABEL_BYTES, process_label
 from django_redlock.core import completion
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.core.policy import LONGEST
-from django_redlock.core.protocol import Answer, one_or_all
-from django_redlock.core.quorum import revoked
-from django_redlock.core.reasons import ReasonCode, describe
+from django_redlock.core.protocol import one_or_all
+from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import TaskOutcome
 from django_redlock.leases import context
-from django_redlock.leases.lease import Lease, Phase
+from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock, tell_refusal
 from django_redlock.locks.template import LockTemplate
 
@@ -146,7 +146,7 @@ class Delivery:
         """
         plan = self._plan
         if self.has_message and not _is_holder(refusal):
-            if refusal.code == ReasonCode.RECORDED:
+            if refusal.code == ReasonCode.RECORDED and self.meets_run:
                 self._note_finished(FINISHED, lock, refusal.name)
                 raise Ignore("an earlier run of this message has finished")
             own = self._meets_itself(refusal)
@@ -160,6 +160,14 @@ class Delivery:
             left = refusal.retry_after
             return Skipped("the key is held", None if left is None else round(left, 3))
         raise refusal
+
+    def skip_done(self, lock: Lock, at: datetime) -> Skipped:
+        """Skip the message, since the work of its key was done then."""
+        why = because(ReasonCode.RECORDED)
+        self._notify(
+            TaskOutcome.SKIPPED, lock, lock.names[0], error=LockTaken(why, name=lock.names[0])
+        )
+        return Skipped(f"the work was done at {at.isoformat(timespec='seconds')}")
 
     def _meets_itself(self, refusal: Refusal) -> bool:
         """Return True if an earlier run of this message lives.
@@ -353,18 +361,7 @@ def record(lease: Lease, life: float) -> bool:
         Whether a majority of the nodes has them. They are written only where the names are still
         the lease's, and not at all if its time is over.
     """
-    if lease.phase is not Phase.RELEASED and lease.remaining() <= 0:
-        lease.release()  # of a mark, too, if it was revoked
-        logger.warning("%r has left no record: %s", lease.name, describe(lease.ending()))
-        return False
-    lease.disown()
-    backend = lease.backend
-    votes = backend.run(completion.complete(backend.policy, lease.grant, life=life))
-    recorded = sum(vote.answer is Answer.YES for vote in votes)
-    if (why := revoked(votes)) is not None:
-        left = f"a record on {recorded} nodes that were not told" if recorded else "no record"
-        logger.warning("%r has left %s: %s", lease.name, left, describe(why))
-    return recorded >= backend.policy.majority
+    return lease.backend.run(lease.recording(life))
 
 
 def _is_holder(refusal: Refusal) -> bool:

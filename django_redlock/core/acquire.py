@@ -33,8 +33,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from . import wait as waiting
 from .commands import Acquire, Raise
+from .completion import put_back
 from .errors import LeaseLost, LockTaken, NodesUnavailable
-from .hold import give_back, undo
+from .hold import give_back, undo, wake_next
 from .policy import Policy, milliseconds
 from .protocol import Answer, Grant, LockKeys, Sleep, Steps, Vote
 from .quorum import (
@@ -42,6 +43,7 @@ from .quorum import (
     YES,
     adopted_or_not,
     adoption_is_over,
+    all_heard,
     answer_of,
     count,
     counting,
@@ -80,6 +82,7 @@ def acquire(
     wait: float,
     waits_for: WaitsFor = None,
     thorough: bool = False,
+    puts_back: bool = False,
 ) -> Steps[Grant]:
     """Attempt until granted or ``wait`` seconds are over; 0 does not wait.
 
@@ -93,6 +96,8 @@ def acquire(
             the other way round; None: for both.
         thorough: whether to hear all nodes that reply in time, for one of them may have the
             record that the work is done (``completion``).
+        puts_back: whether to put such a record back where the name is free, if it tells when the
+            work was done; with ``thorough``.
 
     Raises:
         LockTaken: the names were held to the end, or are, with "nodes"; or, with the code
@@ -114,6 +119,7 @@ def acquire(
             woken=woken,
             patient=patient,
             thorough=thorough,
+            puts_back=puts_back,
         )
         if grant is not None:
             return grant  # no call between the grant and its owner: see attempt()
@@ -185,6 +191,7 @@ def attempt(
     woken: int = 0,
     patient: bool = False,
     thorough: bool = False,
+    puts_back: bool = False,
 ) -> Steps[tuple[Grant | None, Refusal | None]]:
     """Ask all nodes once for the names; roll back a grant that has no majority.
 
@@ -197,20 +204,20 @@ def attempt(
         wakeup: the nonce that woke the caller for ``names[woken]``, or ""; it lets this attempt
             take a reserved name.
         patient: whether the caller waits after a refusal.
-        thorough: whether to hear all nodes, see ``acquire``.
+        thorough, puts_back: whether to hear all nodes, and what to do then; see ``acquire``.
 
     Returns:
         The grant, or else the reason why there is none; a record is raised.
     """
     nonce = policy.nonce()
     touched = policy.everyone
-    usual = adopted_or_not if old else granted_or_not
+    usual = adopted_or_not if old else recorded_or_heard if thorough else granted_or_not
     worth = counting(unheard, policy.majority, patient=patient)
     try:
         start = policy.clock()
         votes = yield Acquire(
             nonce,
-            counting(recorded_or_heard if thorough else usual, policy.majority),
+            all_heard if puts_back else counting(usual, policy.majority),
             target,
             wish=policy.wall(),
             slack=int(policy.slack * 1_000_000),
@@ -242,7 +249,17 @@ def attempt(
             names=len(target.names),
             woken=woken if wakeup else None,
         )
-        if (touched or wakeup) and wake:
+        if puts_back and refusal.code == ReasonCode.RECORDED:
+            elapsed = policy.clock() - start
+            back = put_back(policy, target, nonce, votes, ttl=ttl, elapsed=elapsed)
+            if back is not None:
+                yield back
+                touched -= back.to or NONE
+            if touched:
+                yield undo(policy, target, nonce, touched, wake=())
+            if touched or wakeup or back is not None:  # the next waiter is to hear of it, too
+                yield wake_next(policy, target, woken)
+        elif (touched or wakeup) and wake:
             yield undo(policy, target, nonce, sent_to(votes), touched=touched, wake=wake)
         elif touched:
             yield undo(policy, target, nonce, touched, wake=())
@@ -306,7 +323,9 @@ def refusal_of(
 ) -> Refusal:
     """Return LockTaken if a majority replied at all, or one has a record; else NodesUnavailable."""
     if has_record(votes):
-        return LockTaken(because(ReasonCode.RECORDED), name=target.name, votes=votes)
+        left = max([vote.left or 0.0 for vote in votes if vote.code == ReasonCode.RECORDED])
+        why = because(ReasonCode.RECORDED)
+        return LockTaken(why, name=target.name, votes=votes, retry_after=left or None)
     if not in_time:
         reason = because(ReasonCode.GRANTED_TOO_LATE)
         return NodesUnavailable(reason, name=target.name, votes=votes)

@@ -28,10 +28,12 @@ from django_redlock.leases.renewal import watchdog
 
 from .atomic import AtomicLock, no_truth, refuse_or_warn
 from .callables import arguments_of, await_under, is_async, run_under
+from .once import OnceLock, checked_keep
 from .options import Options, unknown_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from datetime import timedelta
 
     from django_redlock.backend import Backend, Transaction
     from django_redlock.core.policy import Policy
@@ -136,7 +138,7 @@ class Lock:
         """Take the lock as ``acquire`` does, in a task. A cancelled task leaves nothing taken."""
         if unknown:
             raise unknown_keywords("aacquire", unknown, ["wait"])
-        return await self._ahold(None, wait)
+        return await self.ahold(None, wait)
 
     def try_acquire(self) -> Lease | None:
         """Take the lock if it is free, without waiting.
@@ -155,7 +157,7 @@ class Lock:
     async def atry_acquire(self) -> Lease | None:
         """Take the lock as ``try_acquire`` does, in a task."""
         try:
-            return await self._ahold(None, 0)
+            return await self.ahold(None, 0)
         except LockTaken:
             return None
 
@@ -166,7 +168,8 @@ class Lock:
         caller = 5 if block is None else 6  # frames up, from a warning; see ``refuse_or_warn``
         return backend.run(self._taking(backend, wait, block, caller))
 
-    def _ahold(self, block: Block | None, wait: float | None = None) -> Awaitable[Lease]:
+    def ahold(self, block: Block | None, wait: float | None = None) -> Awaitable[Lease]:
+        """Take the lock as ``hold`` does, in a task."""
         backend = self._source(self._alias)
         return backend.arun(self._taking(backend, wait, block, 5))
 
@@ -200,6 +203,7 @@ class Lock:
             wait=wait,
             waits_for=options.waits_for,
             thorough=bool(options.thorough),
+            puts_back=bool(options.puts_back),
         )
         return make_lease(backend, steps, options, block, self.template)
 
@@ -231,7 +235,7 @@ class Lock:
         return leave.enter(self, self.hold)
 
     def __aenter__(self) -> Coroutine[Any, Any, Lease]:
-        return aleave.aenter(self, self._ahold)
+        return aleave.aenter(self, self.ahold)
 
     if TYPE_CHECKING:
 
@@ -272,12 +276,47 @@ class Lock:
         Raises:
             TypeError: ``using`` is no text; there is no form for ``async with`` and ``async def``.
         """
-        durable = self._options.updated(durable=True)
-        lock = Lock(self._source, self._alias, self.names, durable, template=self.template)
-        lock._filled = self._filled
+        lock = self.durable()
         if callable(using):
             return AtomicLock(lock, None)(using)
         return AtomicLock(lock, using)
+
+    def _updated(self, **options: Any) -> Lock:
+        changed = self._options.updated(**options)
+        lock = Lock(self._source, self._alias, self.names, changed, template=self.template)
+        lock._filled = self._filled
+        return lock
+
+    def once(self, keep: timedelta | float) -> OnceLock:
+        """Do the work of the block once in a while, not only one at a time.
+
+        When the block has succeeded, and before the lock is free, the nodes record that its work is
+        done. Who asks for the same name in that time is told when it was done, and has nothing to
+        do. A block that raised leaves no record, nor does one whose lease was lost or revoked. It
+        is not *exactly once*: a process that dies between the work and the record leaves none.
+
+        Use it in ``with`` or ``async with``, or as a decorator of a function; ``atomic`` of it adds
+        a transaction.
+
+        Args:
+            keep: how long the work is not done again, from its end: a timedelta, or seconds. It
+                may be longer than MAX_TTL.
+
+        Returns:
+            The context manager; its target is a ``OnceRun``.
+
+        Raises:
+            TypeError, ValueError: ``keep`` makes no sense, or the lock has several names.
+        """
+        seconds = checked_keep(keep)
+        if len(self.names) != 1:
+            msg = f"once takes one name, not {len(self.names)}: it is that of the work"
+            raise ValueError(msg)
+        return OnceLock(self._updated(thorough=True, puts_back=True), seconds)
+
+    def durable(self) -> Lock:
+        """Return this lock for a block that has the transaction inside."""
+        return self._updated(durable=True)
 
     def transaction(self, using: str | None) -> Transaction:
         """Return a transaction of this database, which has not begun yet."""

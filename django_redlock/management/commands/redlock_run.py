@@ -70,6 +70,12 @@ class Command(BaseCommand):
             "--grace": "between SIGTERM and SIGKILL when the lease runs out (default: ttl / 3)",
         }.items():
             parser.add_argument(option, type=float, metavar="SECONDS", help=f"seconds {what}")
+        parser.add_argument(
+            "--once-per",
+            metavar="DURATION",
+            help="do nothing, and exit with 0, if the command has succeeded on some server in this "
+            "time: seconds, or a number with s, m, h or d, as in 20h",
+        )
 
     def handle(self, *_: Any, **options: Any) -> None:
         """Take the lock, run the command and exit with its status.
@@ -103,9 +109,20 @@ class Command(BaseCommand):
                     max_hold=math.inf if options["max_hold"] is None else options["max_hold"],
                     min_hold=options["min_hold"],
                 )
-                with lock as lease:
+                keep = _duration(options["once_per"])
+                with ExitStack() as block:
+                    if keep is None:
+                        lease = block.enter_context(lock)
+                    else:
+                        found = block.enter_context(lock.once(keep))
+                        if found.lease is None:
+                            self._say_done(options, found.at)
+                            return
+                        lease = found.lease
                     grace = _grace(options["grace"], lease.grant.ttl)
                     status = child.run(lease, command, grace=grace, signals=signals)
+                    if status and keep is not None:
+                        lease.release()  # it is not done
             except LockTaken as error:
                 if options["verbosity"] == 0:  # cron mails whatever is printed
                     raise SystemExit(TAKEN) from None
