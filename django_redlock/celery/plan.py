@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
 from celery import Task
@@ -15,6 +16,7 @@ from celery import Task
 from django_redlock.core.names import check_fields, check_names
 from django_redlock.core.policy import check_seconds
 from django_redlock.locks.lock import Lock
+from django_redlock.locks.once import OnceLock, checked_keep
 from django_redlock.locks.template import LockTemplate
 
 from .arguments import digest

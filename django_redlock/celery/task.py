@@ -29,7 +29,6 @@ from celery.local import Proxy
 
 from django_redlock import redlock
 from django_redlock.core.errors import LockTaken, NodesUnavailable
-from django_redlock.leases.lease import Lease
 from django_redlock.locks.once import OnceRun
 from django_redlock.locks.options import unknown_keywords
 from django_redlock.locks.template import LockTemplate
@@ -170,9 +169,9 @@ def _decorate(
                 with delivery.run(own, lock), plan.block(lock) as found:
                     entered = True
                     if isinstance(found, OnceRun) and found.at is not None:
-                        mark.drop()
-                        return delivery.skip_done(lock, found.at)
-                    lease: Lease = found.lease if isinstance(found, OnceRun) else found
+                        return delivery.skip_done(lock, found.at)  # its mark goes at the end
+                    lease = found.lease if isinstance(found, OnceRun) else found
+                    assert lease is not None  # it is fresh
                     mark.drop()  # the lock is the mark from here on
                     if delivery.has_succeeded(lock, lease.name):
                         raise Ignore("an earlier run of this message has succeeded")
@@ -276,7 +275,9 @@ class _Inside:
 def _check_attributes(cls: type[Task]) -> None:
     """Raise TypeError for an option that Celery would keep as an attribute, for nobody to read."""
     own = vars(cls)
-    if foreign := [each for each in FOREIGN if each in own]:
+    foreign = [each for each in FOREIGN if each in own]
+    foreign += ["once={…}"] * isinstance(own.get("once"), Mapping)  # of celery-once; ours is a time
+    if foreign:
         raise unknown_keywords("LockedTask", foreign, OPTIONS)
     misplaced = [each for each in OPTIONS if each in own and "_decorated" in own]
     if misplaced:

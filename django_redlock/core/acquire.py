@@ -243,26 +243,13 @@ def attempt(
         if old and not adoption_is_over(evidence, policy.majority):
             yield give_back(policy, target, nonce, old, touched)
             return None, refusal
-        wake = ours_to_wake(
-            evidence,
-            policy.majority,
-            names=len(target.names),
-            woken=woken if wakeup else None,
-        )
+        carried = woken if wakeup else None
         if puts_back and refusal.code == ReasonCode.RECORDED:
-            elapsed = policy.clock() - start
-            back = put_back(policy, target, nonce, votes, ttl=ttl, elapsed=elapsed)
-            if back is not None:
-                yield back
-                touched -= back.to or NONE
-            if touched:
-                yield undo(policy, target, nonce, touched, wake=())
-            if touched or wakeup or back is not None:  # the next waiter is to hear of it, too
-                yield wake_next(policy, target, woken)
-        elif (touched or wakeup) and wake:
-            yield undo(policy, target, nonce, sent_to(votes), touched=touched, wake=wake)
-        elif touched:
-            yield undo(policy, target, nonce, touched, wake=())
+            yield from _spread(policy, target, nonce, votes, ttl=ttl, start=start, woken=carried)
+        else:
+            yield from _roll_back(
+                policy, target, nonce, votes, touched=touched, evidence=evidence, woken=carried
+            )
     except GeneratorExit:
         raise
     except BaseException:
@@ -275,6 +262,48 @@ def attempt(
     if refusal.code == ReasonCode.RECORDED:
         raise refusal
     return None, refusal
+
+
+def _roll_back(
+    policy: Policy,
+    target: LockKeys,
+    nonce: str,
+    votes: Sequence[Vote],
+    *,
+    touched: frozenset[int],
+    evidence: Sequence[Vote],
+    woken: int | None,
+) -> Steps[None]:
+    """Undo what was granted, and wake the next waiters if that is for this attempt to do."""
+    wake = ours_to_wake(evidence, policy.majority, names=len(target.names), woken=woken)
+    if (touched or woken is not None) and wake:
+        yield undo(policy, target, nonce, sent_to(votes), touched=touched, wake=wake)
+    elif touched:
+        yield undo(policy, target, nonce, touched, wake=())
+
+
+def _spread(
+    policy: Policy,
+    target: LockKeys,
+    nonce: str,
+    votes: Sequence[Vote],
+    *,
+    ttl: float,
+    start: float,
+    woken: int | None,
+) -> Steps[None]:
+    """Put a record back where this attempt was granted the name, undo the rest, wake the next.
+
+    Each waiter that hears of a record wakes another one: all are to hear of it.
+    """
+    touched, elapsed = reached(votes), policy.clock() - start
+    back = put_back(policy, target, nonce, votes, ttl=ttl, elapsed=elapsed)
+    if back is not None:
+        yield back
+    if left := touched - (NONE if back is None or back.to is None else back.to):
+        yield undo(policy, target, nonce, left, wake=())
+    if touched or woken is not None:
+        yield wake_next(policy, target, woken or 0)
 
 
 def _token(

@@ -138,8 +138,8 @@ class NamesRequest(Request):
 class Acquire(NamesRequest):
     """Grant all names to the nonce, or none.
 
-    A YES has the ``fence``. A refusal has ``left``, ``holder``, ``owner``, ``which``; where the work
-    was done once, the result is when: milliseconds since 1970.
+    A YES has the ``fence``. A refusal has ``left``, ``holder``, ``owner``, ``which``; its result is
+    when the work was done, in milliseconds since 1970, if it is by a record that tells.
 
     Attributes:
         wish: the caller's wall clock, for the grant number.

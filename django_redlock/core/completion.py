@@ -59,9 +59,9 @@ have just granted the name to it. Three rules keep that from doing harm, and
 * All nodes are heard that reply in time, also behind the first record: what is put back on no node
   is forgotten with the next restart.
 * A node turns the caller's own key into the record, and no other. So nobody's lease is replaced.
-* A record that is put back ends no later than the one that was met, or callers would hand it on for
-  ever, a delay later each time. The caller takes off the time since it asked, and each node the time
-  since its grant. So only nodes whose grant was heard get it.
+* A record that is put back ends no later than the one that was met, or callers would hand it on
+  for ever, a delay later each time. The caller takes off the time since it asked, and each node the
+  time since its grant. So only nodes whose grant was heard get it.
 """
 
 from __future__ import annotations

@@ -73,12 +73,10 @@ class Nothing:
 class Lockable(Protocol):
     """The part of a ``Lock`` that a ``OnceLock`` uses."""
 
-    raises_loss: bool
-
-    def hold(self, block: Block | None) -> Lease:
+    def hold(self, block: Block | None, /) -> Lease:
         """Take the lock for a block."""
 
-    def ahold(self, block: Block | None) -> Awaitable[Lease]:
+    def ahold(self, block: Block | None, /) -> Awaitable[Lease]:
         """Take the lock as ``hold`` does, in a task."""
 
     def left(self, lease: Lease) -> None:
@@ -253,6 +251,9 @@ def _end(block: Block, once: OnceLock, kind: type[BaseException] | None) -> None
     if block.inside is not None:
         ensure(lease)
         block.inside.commit()
+    if lease.ended:  # by the body, which has released it or given it away
+        once.left(lease, recorded=False)
+        return
     run = lease.backend.run
     try:
         recorded = run(once.record(lease))
@@ -280,6 +281,9 @@ async def _aend(block: Block, once: OnceLock, kind: type[BaseException] | None) 
         return
     if kind is not None:
         await lease.arelease()
+        return
+    if lease.ended:
+        once.left(lease, recorded=False)
         return
     run = lease.backend.arun
     try:

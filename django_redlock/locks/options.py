@@ -24,8 +24,9 @@ class Options:
 
     Six are for this package, not for users: ``label``, the owner label of at most 200 bytes;
     ``quiet``: the caller logs that no majority can be asked; ``waits_for``, ``thorough`` and
-    ``puts_back``, see ``core.acquire.acquire``; and ``foreign``: called with a lease that is not the running code's
-    (another holder's in a test, or that of a run name), and is not told to listeners.
+    ``puts_back``, see ``core.acquire.acquire``; and ``foreign``: called with a lease that is not
+    the running code's (another holder's in a test, or that of a run name), and is not told to
+    listeners.
     """
 
     ttl: float | None = None

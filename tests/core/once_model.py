@@ -10,13 +10,14 @@ Times are ticks. A node's clock runs as a client's does, but none is compared wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 FREE, RUN, STRANGER, DONE = "", "run", "stranger", "done"
 ASKED, GRANTED, HELD, LOST = "asked", "granted", "held", "lost"
 REMOVE, UNDO, GRANT, COMPLETE, BACK = "remove", "undo", "grant", "complete", "put back"
 Message = tuple[str, int]
+Changes = dict[str, Any]  # of a state
 
 
 class Node(NamedTuple):
@@ -83,6 +84,7 @@ class Once(NamedTuple):
         heard: whether only nodes whose grant was heard get it.
         aged: whether the stranger takes off the ticks since it asked, and …
         aged_there: … the node those since its grant.
+        hears: whether a stranger that has met a record hears the other nodes as well.
         believed: how many records end a stranger.
         careless: whether a run that has lost its lease records.
         apart: whether a stranger comes and goes between two restarts.
@@ -101,6 +103,7 @@ class Once(NamedTuple):
     heard: bool = True
     aged: bool = True
     aged_there: bool = True
+    hears: bool = True
     believed: int = 1
     careless: bool = False
     apart: bool = True
@@ -112,20 +115,18 @@ class Once(NamedTuple):
 
     def starts(self) -> Iterator[State]:
         """The run holds all nodes, or a majority; of the others one may have an earlier record."""
-        more = {"restarts": self.restarts, "losses": self.losses}
         if self.earlier:
             others = (Node(DONE, self.keep), *(Node(),) * (self.size - self.majority - 1))
             nodes = (*(Node(RUN),) * self.majority, *others)
-            yield self._state(State(nodes, left=self.keep, **more))
+            start = State(nodes, left=self.keep, losses=self.losses)
+            yield self._state(start._replace(restarts=self.restarts))
             return
         for held in (self.size, self.majority):
             nodes = (Node(RUN),) * held + (Node(),) * (self.size - held)
-            yield self._state(State(nodes, **more))
+            yield self._state(State(nodes, restarts=self.restarts, losses=self.losses))
 
     def wrong(self, state: State) -> str:
         """Tell which promise is broken, or ""."""
-        if state.wrong:
-            return state.wrong
         lasts = max((node.left for node in state.nodes if node.value == DONE), default=0)
         if lasts and state.removed and not self._under_way(state):
             return "it comes back"
@@ -138,7 +139,7 @@ class Once(NamedTuple):
         is_done = state.run == "acknowledged" and state.written >= self.majority
         if state.stranger == "runs" and is_done and state.promised and not state.removed:
             return "it runs again"
-        return ""
+        return state.wrong
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
         """Yield what may happen next."""
@@ -190,7 +191,7 @@ class Once(NamedTuple):
             yield "a stranger asks", state._replace(nodes=after, stranger="asks", age=0)
         if state.stranger == "asks":
             told = [node.told for node in nodes]
-            if told.count(DONE) >= self.believed:
+            if told.count(DONE) >= self.believed and not (self.hears and ASKED in told):
                 yield "it meets a record", self._refused(state)
             elif ASKED not in told:
                 if told.count(GRANTED) >= self.majority:
@@ -218,7 +219,7 @@ class Once(NamedTuple):
         after = tuple(node._replace(told="", ticks=0) for node in after)
         return state._replace(nodes=after, stranger="tells", age=0)
 
-    def _node(self, state: State, node: Node) -> Iterator[tuple[str, Node, dict[str, object]]]:
+    def _node(self, state: State, node: Node) -> Iterator[tuple[str, Node, Changes]]:
         if node.way:
             yield self._arrived(state, node)
         if node.value == RUN and (state.run in {"lost", "acknowledged"}):
@@ -226,24 +227,22 @@ class Once(NamedTuple):
         quiet = state.stranger == "" and (state.run == "acknowledged" or self.earlier)
         seen = not (state.unseen and self.apart) and not node.way
         if state.restarts and quiet and seen:
-            more = {"restarts": state.restarts - 1, "unseen": True}
+            more: Changes = {"restarts": state.restarts - 1, "unseen": True}
             yield "a restart", node._replace(value=FREE, left=0), more
         if node.told == ASKED and state.losses and state.stranger == "asks":
             yield "it is silent", node._replace(told=LOST), {"losses": state.losses - 1}
 
-    def _arrived(self, state: State, node: Node) -> tuple[str, Node, dict[str, object]]:
+    def _arrived(self, state: State, node: Node) -> tuple[str, Node, Changes]:
         (what, ticks), *rest = node.way
         label, node = f"{what} arrives", node._replace(way=tuple(rest))
         hears = node.told == ASKED
         if what == COMPLETE:
-            more: dict[str, object] = {"heard": state.heard + 1}
+            more: Changes = {"heard": state.heard + 1}
             if node.value == RUN:
                 more |= {"left": max(state.left, ticks), "written": state.written + 1}
                 node = node._replace(value=DONE, left=ticks)
             return label, node, more
-        if what == REMOVE and node.value == DONE:
-            return label, node._replace(value=FREE, left=0), {}
-        if what == UNDO and node.value == STRANGER:
+        if (what, node.value) in {(REMOVE, DONE), (UNDO, STRANGER)}:
             return label, node._replace(value=FREE, left=0), {}
         if what == GRANT and node.value == FREE:
             node = node._replace(value=STRANGER, left=ticks)
@@ -255,11 +254,11 @@ class Once(NamedTuple):
             return self._put_back(node, ticks)
         return label, node, {}
 
-    def _put_back(self, node: Node, life: int) -> tuple[str, Node, dict[str, object]]:
+    def _put_back(self, node: Node, life: int) -> tuple[str, Node, Changes]:
         missing = node.value in {FREE, STRANGER}  # its release comes first
         if not {"own": node.value == STRANGER, "missing": missing, "all": True}[self.over]:
             return "put back: refused", node, {}
-        more = {"wrong": "a holder's key is replaced"} if node.value == RUN else {}
+        more: Changes = {"wrong": "a holder's key is replaced"} if node.value == RUN else {}
         if self.aged_there and node.value == STRANGER:
             life -= self.ttl - node.left
         value, left = (DONE, life) if life > 0 else (FREE, 0)
@@ -274,5 +273,5 @@ def _older(node: Node) -> Node:
     return node._replace(left=left) if left else node._replace(value=FREE, left=0)
 
 
-def _sent(nodes: tuple[Node, ...], messages: object) -> tuple[Node, ...]:
-    return tuple(node._replace(way=(*node.way, *messages(node))) for node in nodes)  # type: ignore[operator]
+def _sent(nodes: tuple[Node, ...], messages: Callable[[Node], list[Message]]) -> tuple[Node, ...]:
+    return tuple(node._replace(way=(*node.way, *messages(node))) for node in nodes)

@@ -10,7 +10,7 @@ import threading
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
@@ -19,11 +19,18 @@ from django_redlock import redlock
 from django_redlock.backend import LABEL_BYTES, process_label
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.leases.lease import RENEWALS
+from django_redlock.locks.once import OnceRun, checked_keep
 from django_redlock.management import TAKEN, UNKNOWN
+
+if TYPE_CHECKING:
+    from django_redlock.leases.lease import Lease
+    from django_redlock.management import child
 
 # A lease is renewed when a third of its ttl is over, so two thirds are left then.
 LEFT: Final = (RENEWALS - 1) / RENEWALS
 LONGEST_PROGRAM: Final = 40  # characters of its name in the owner label
+DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
+UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}  # seconds
 BEHIND: Final = "write the command to run behind --: redlock_run NAME -- COMMAND"
 
 
@@ -101,6 +108,7 @@ class Command(BaseCommand):
         with child.Signals().caught() as signals:
             try:
                 wait = 0.0 if options["wait"] is None else options["wait"]
+                keep = _duration(options["once_per"])
                 lock = redlock.using(options["alias"], label=_label(command[0]))(
                     options["name"],
                     ttl=options["ttl"],
@@ -109,20 +117,8 @@ class Command(BaseCommand):
                     max_hold=math.inf if options["max_hold"] is None else options["max_hold"],
                     min_hold=options["min_hold"],
                 )
-                keep = _duration(options["once_per"])
-                with ExitStack() as block:
-                    if keep is None:
-                        lease = block.enter_context(lock)
-                    else:
-                        found = block.enter_context(lock.once(keep))
-                        if found.lease is None:
-                            self._say_done(options, found.at)
-                            return
-                        lease = found.lease
-                    grace = _grace(options["grace"], lease.grant.ttl)
-                    status = child.run(lease, command, grace=grace, signals=signals)
-                    if status and keep is not None:
-                        lease.release()  # it is not done
+                with lock if keep is None else lock.once(keep) as held:
+                    self._run(held, command, options, signals)
             except LockTaken as error:
                 if options["verbosity"] == 0:  # cron mails whatever is printed
                     raise SystemExit(TAKEN) from None
@@ -131,7 +127,30 @@ class Command(BaseCommand):
                 raise CommandError(str(error), returncode=UNKNOWN) from None
             except (ImproperlyConfigured, TypeError, ValueError) as error:
                 raise CommandError(str(error)) from None
-        if status:
+
+    def _run(
+        self,
+        held: Lease | OnceRun,
+        command: Sequence[str],
+        options: dict[str, Any],
+        signals: child.Signals,
+    ) -> None:
+        """Run the command, unless it is done.
+
+        Raises:
+            SystemExit: with its status, unless that is 0; a command that failed leaves no record.
+        """
+        from django_redlock.management import child
+
+        if isinstance(held, OnceRun) and held.at is not None:
+            if options["verbosity"]:  # cron mails whatever is printed
+                at = held.at.isoformat(timespec="seconds")
+                self.stdout.write(f"done at {at}: nothing to do")
+            return
+        lease = held.lease if isinstance(held, OnceRun) else held
+        assert lease is not None  # it is fresh
+        grace = _grace(options["grace"], lease.grant.ttl)
+        if status := child.run(lease, command, grace=grace, signals=signals):
             raise SystemExit(status)
 
 
@@ -140,6 +159,21 @@ def _label(program: str) -> str:
     host, _, process = process_label().rpartition(":")
     run = f":{process}({re.sub(r'[^a-zA-Z0-9_.+-]', '_', Path(program).name)[:LONGEST_PROGRAM]})"
     return host.encode()[: LABEL_BYTES - len(run)].decode(errors="ignore") + run
+
+
+def _duration(text: object) -> float | None:
+    """Return the seconds of ``--once-per``; None: the command runs each time.
+
+    Raises:
+        ValueError: it is no duration.
+    """
+    if text is None:
+        return None
+    found = DURATION.fullmatch(str(text))
+    if found is None:
+        msg = f"--once-per must be seconds, or a number with s, m, h or d, as in 20h; not {text!r}"
+        raise ValueError(msg)
+    return checked_keep(float(found[1]) * UNITS[found[2]], "--once-per")
 
 
 def _grace(seconds: float | None, ttl: float) -> float:
