@@ -31,9 +31,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from . import completion
 from . import wait as waiting
 from .commands import Acquire, Raise
-from .completion import put_back
 from .errors import LeaseLost, LockTaken, NodesUnavailable
 from .hold import give_back, undo, wake_next
 from .policy import Policy, milliseconds
@@ -297,7 +297,7 @@ def _spread(
     Each waiter that hears of a record wakes another one: all are to hear of it.
     """
     touched, elapsed = reached(votes), policy.clock() - start
-    back = put_back(policy, target, nonce, votes, ttl=ttl, elapsed=elapsed)
+    back = completion.put_back(policy, target, nonce, votes, ttl=ttl, elapsed=elapsed)
     if back is not None:
         yield back
     if left := touched - (NONE if back is None or back.to is None else back.to):
