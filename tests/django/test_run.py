@@ -815,6 +815,29 @@ def test_a_thread_cannot_run_it():
         run.result()
 
 
+@pytest.mark.slow
+def test_a_command_runs_once_per_duration(start):
+    """One that has succeeded is not started again; one that failed leaves no record."""
+    once = ("--ttl", str(LONG), "--once-per", "20h", "--")
+    for status in (3, 0):
+        process = start("report", *once, "sh", "-c", f"echo ran; exit {status}")
+        assert process.communicate(timeout=LATEST)[0] == "ran\n"
+        assert process.returncode == status
+    for more, said in ((), True), (("--verbosity", "0"), False):
+        process = start("report", *more, *once, "echo", "ran")
+        out = process.communicate(timeout=LATEST)[0]
+        assert out.startswith("done at 2") is said
+        assert "ran" not in out
+        assert process.returncode == 0
+
+
+@pytest.mark.parametrize("text", ["", "day", "1w", "-1", "1e3", "0", "0h", "9999999999"])
+def test_a_duration_that_makes_no_sense_is_refused(text):
+    """With the option's name, and what it may be."""
+    with pytest.raises(CommandError, match="--once-per must be"):
+        call_command("redlock_run", "report", once_per=text, command=["true"])
+
+
 # -- LockedCommand --------------------------------------------------------------------------------
 
 
