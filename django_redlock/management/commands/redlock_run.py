@@ -20,7 +20,7 @@ from django_redlock.backend import LABEL_BYTES, process_label
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.leases.lease import RENEWALS
 from django_redlock.locks.once import OnceRun, checked_keep
-from django_redlock.management import TAKEN, UNKNOWN
+from django_redlock.management import TAKEN, UNKNOWN, age
 
 if TYPE_CHECKING:
     from django_redlock.leases.lease import Lease
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 # A lease is renewed when a third of its ttl is over, so two thirds are left then.
 LEFT: Final = (RENEWALS - 1) / RENEWALS
 LONGEST_PROGRAM: Final = 40  # characters of its name in the owner label
-DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
-UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}  # seconds
 BEHIND: Final = "write the command to run behind --: redlock_run NAME -- COMMAND"
 
 
@@ -79,9 +77,10 @@ class Command(BaseCommand):
             parser.add_argument(option, type=float, metavar="SECONDS", help=f"seconds {what}")
         parser.add_argument(
             "--once-per",
+            type=age,
             metavar="DURATION",
-            help="do nothing, and exit with 0, if the command has succeeded on some server in this "
-            "time: seconds, or a number with s, m, h or d, as in 20h",
+            help="do nothing, and exit with 0, if the command has succeeded on some server in so "
+            "many seconds; 15m, 20h and 2d are minutes, hours and days",
         )
 
     def handle(self, *_: Any, **options: Any) -> None:
@@ -108,7 +107,8 @@ class Command(BaseCommand):
         with child.Signals().caught() as signals:
             try:
                 wait = 0.0 if options["wait"] is None else options["wait"]
-                keep = _duration(options["once_per"])
+                once = options["once_per"]
+                keep = None if once is None else checked_keep(once, "--once-per")
                 lock = redlock.using(options["alias"], label=_label(command[0]))(
                     options["name"],
                     ttl=options["ttl"],
@@ -159,21 +159,6 @@ def _label(program: str) -> str:
     host, _, process = process_label().rpartition(":")
     run = f":{process}({re.sub(r'[^a-zA-Z0-9_.+-]', '_', Path(program).name)[:LONGEST_PROGRAM]})"
     return host.encode()[: LABEL_BYTES - len(run)].decode(errors="ignore") + run
-
-
-def _duration(text: object) -> float | None:
-    """Return the seconds of ``--once-per``; None: the command runs each time.
-
-    Raises:
-        ValueError: it is no duration.
-    """
-    if text is None:
-        return None
-    found = DURATION.fullmatch(str(text))
-    if found is None:
-        msg = f"--once-per must be seconds, or a number with s, m, h or d, as in 20h; not {text!r}"
-        raise ValueError(msg)
-    return checked_keep(float(found[1]) * UNITS[found[2]], "--once-per")
 
 
 def _grace(seconds: float | None, ttl: float) -> float:
