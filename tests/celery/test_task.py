@@ -240,7 +240,7 @@ def test_a_class_whose_run_is_not_its_own_is_refused_as_well(desk):
     """It would run without a lock; with ``lock`` it has one. Its subclass inherits that."""
     with pytest.raises(TypeError, match="Sync has the base LockedTask, and nothing says"):
         type("Sync", (Walks, LockedTask), {})
-    with pytest.raises(TypeError, match="has no keyword 'once={…}'"):
+    with pytest.raises(TypeError, match=r"has no keyword 'once=\{…\}'"):
         type("Sync", (LockedTask,), {"run": Walks.run, "once": {}, "lock": {"key": "x"}})
     base: Any = type("Sync", (Walks, LockedTask), {"lock": {"key": "sync:{account}"}})
     child = type("Sync", (base,), {"name": "desk.sync"})
