@@ -58,7 +58,7 @@ def main(path: str, names: int, broken: bool, alias: dict[str, Any]) -> None:
                 with redlock(name, on_lost="raise").once(keep=3600) as run:
                     if run.fresh:
                         log.note("begins", name)
-                        time.sleep(random.uniform(0.0, 0.02))
+                        time.sleep(random.uniform(0.0, 0.2))
                         log.note("done", name)
             except (LeaseLost, LockTaken, NodesUnavailable):
                 continue  # where this machine stalls, a lease may be lost: then there is no record
