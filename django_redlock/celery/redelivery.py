@@ -20,11 +20,14 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Final, NoReturn, TypeAlias
 
 from celery import signals, states
 from celery.exceptions import Ignore, OperationalError, Reject, Retry, SoftTimeLimitExceeded
 
+from django_redlock.core.errors import LockTaken
+from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import TaskOutcome
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
@@ -144,6 +147,14 @@ class Delivery:
             self._notify(TaskOutcome.SKIPPED, lock, refusal.name, error=refusal)
             return Skipped.by(refusal)
         raise refusal
+
+    def skip_done(self, lock: Lock, at: datetime) -> Skipped:
+        """Skip the message, since the work of its key was done then."""
+        why = because(ReasonCode.RECORDED)
+        self._notify(
+            TaskOutcome.SKIPPED, lock, lock.names[0], error=LockTaken(why, name=lock.names[0])
+        )
+        return Skipped(f"the work was done at {at.isoformat(timespec='seconds')}")
 
     def _meets_itself(self, refusal: Refusal) -> bool:
         """Return True if an earlier run of this message lives."""

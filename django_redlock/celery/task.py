@@ -17,6 +17,7 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final, Never, TypeVar, overload
 
 from celery import Task
@@ -28,6 +29,7 @@ from celery.local import Proxy
 
 from django_redlock import redlock
 from django_redlock.core.errors import LockTaken, NodesUnavailable
+from django_redlock.locks.once import OnceRun
 from django_redlock.locks.options import unknown_keywords
 from django_redlock.locks.template import LockTemplate
 from django_redlock.work.plan import ATTRIBUTE, OnDuplicate, Plan, plan_of
@@ -38,7 +40,7 @@ from .redelivery import Delivery, take_over_started
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("django_redlock")
-FOREIGN = ("once", "unique_on", "raise_on_duplicate", "lock_expiry")  # of other packages' tasks
+FOREIGN = ("unique_on", "raise_on_duplicate", "lock_expiry")  # of other packages' tasks
 AUTORETRIED = "_orig_run"  # the attribute of a task that has ``autoretry_for``
 
 
@@ -60,6 +62,7 @@ def locked_task(
     on_duplicate: OnDuplicate | None = None,
     queue_ttl: float | None = None,
     using: str | None = None,
+    once: timedelta | float | None = None,
 ) -> Callable[[F], F]: ...
 def locked_task(
     key: Any = None,
@@ -76,6 +79,7 @@ def locked_task(
     on_duplicate: OnDuplicate | None = None,
     queue_ttl: float | None = None,
     using: str | None = None,
+    once: timedelta | float | None = None,
     **unknown: Never,
 ) -> Any:
     """Run the body of a task under a lock; write it below ``@shared_task`` or ``@app.task``.
@@ -108,6 +112,9 @@ def locked_task(
             longer keeps others from being sent. None: 3600.
         using: the database; inside a transaction of it a message is sent after the COMMIT.
             None: "default".
+        once: how long the work of a key is not done again after its body has succeeded, a timedelta
+            or seconds; see ``Lock.once``. A message in that time ends as a success whose result is
+            a ``Skipped``, whatever ``on_conflict`` says. None: it is done for each message.
 
     Raises:
         TypeError: the decorated object is a task already, or not a plain function.
@@ -127,6 +134,7 @@ def locked_task(
         on_duplicate=on_duplicate,
         queue_ttl=queue_ttl,
         using=using,
+        once=once,
     )
     # type(), because isinstance asks for __class__, and so would make a lazy task real.
     if key is None or issubclass(type(key), str | list | tuple):
@@ -161,8 +169,12 @@ def _decorate(
             lock = plan.lock_of_call(name, args, kwargs, own, owned=owned)
             entered = False
             try:
-                with delivery.run(own, lock), lock as lease:
+                with delivery.run(own, lock), plan.block(lock) as found:
                     entered = True
+                    if isinstance(found, OnceRun) and found.at is not None:
+                        return delivery.skip_done(lock, found.at)  # its mark goes at the end
+                    lease = found.lease if isinstance(found, OnceRun) else found
+                    assert lease is not None  # it is fresh
                     mark.drop()  # the lock is the mark from here on
                     if delivery.has_succeeded(lock, lease.name):
                         raise Ignore("an earlier run of this message has succeeded")
@@ -266,7 +278,9 @@ class _Inside:
 def _check_attributes(cls: type[Task]) -> None:
     """Raise TypeError for an option that Celery would keep as an attribute, for nobody to read."""
     own = vars(cls)
-    if foreign := [each for each in FOREIGN if each in own]:
+    foreign = [each for each in FOREIGN if each in own]
+    foreign += ["once={…}"] * isinstance(own.get("once"), Mapping)  # of celery-once; ours is a time
+    if foreign:
         raise unknown_keywords("LockedTask", foreign, OPTIONS)
     misplaced = [each for each in OPTIONS if each in own and "_decorated" in own]
     if misplaced:

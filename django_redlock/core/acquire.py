@@ -31,10 +31,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from . import completion
 from . import wait as waiting
 from .commands import Acquire, Raise
 from .errors import LeaseLost, LockTaken, NodesUnavailable
-from .hold import give_back, undo
+from .hold import give_back, undo, wake_next
 from .policy import Policy, milliseconds
 from .protocol import Answer, Grant, LockKeys, Sleep, Steps, Vote
 from .quorum import (
@@ -42,6 +43,7 @@ from .quorum import (
     YES,
     adopted_or_not,
     adoption_is_over,
+    all_heard,
     answer_of,
     count,
     counting,
@@ -80,6 +82,7 @@ def acquire(
     wait: float,
     waits_for: WaitsFor = None,
     thorough: bool = False,
+    puts_back: bool = False,
 ) -> Steps[Grant]:
     """Attempt until granted or ``wait`` seconds are over; 0 does not wait.
 
@@ -93,6 +96,8 @@ def acquire(
             the other way round; None: for both.
         thorough: whether to hear all nodes that reply in time, for one of them may have the
             record that the work is done (``completion``).
+        puts_back: whether to put such a record back where the name is free, if it tells when the
+            work was done; with ``thorough``.
 
     Raises:
         LockTaken: the names were held to the end, or are, with "nodes"; or, with the code
@@ -114,6 +119,7 @@ def acquire(
             woken=woken,
             patient=patient,
             thorough=thorough,
+            puts_back=puts_back,
         )
         if grant is not None:
             return grant  # no call between the grant and its owner: see attempt()
@@ -185,6 +191,7 @@ def attempt(
     woken: int = 0,
     patient: bool = False,
     thorough: bool = False,
+    puts_back: bool = False,
 ) -> Steps[tuple[Grant | None, Refusal | None]]:
     """Ask all nodes once for the names; roll back a grant that has no majority.
 
@@ -197,20 +204,20 @@ def attempt(
         wakeup: the nonce that woke the caller for ``names[woken]``, or ""; it lets this attempt
             take a reserved name.
         patient: whether the caller waits after a refusal.
-        thorough: whether to hear all nodes, see ``acquire``.
+        thorough, puts_back: whether to hear all nodes, and what to do then; see ``acquire``.
 
     Returns:
         The grant, or else the reason why there is none; a record is raised.
     """
     nonce = policy.nonce()
     touched = policy.everyone
-    usual = adopted_or_not if old else granted_or_not
+    usual = adopted_or_not if old else recorded_or_heard if thorough else granted_or_not
     worth = counting(unheard, policy.majority, patient=patient)
     try:
         start = policy.clock()
         votes = yield Acquire(
             nonce,
-            counting(recorded_or_heard if thorough else usual, policy.majority),
+            all_heard if puts_back else counting(usual, policy.majority),
             target,
             wish=policy.wall(),
             slack=int(policy.slack * 1_000_000),
@@ -236,16 +243,13 @@ def attempt(
         if old and not adoption_is_over(evidence, policy.majority):
             yield give_back(policy, target, nonce, old, touched)
             return None, refusal
-        wake = ours_to_wake(
-            evidence,
-            policy.majority,
-            names=len(target.names),
-            woken=woken if wakeup else None,
-        )
-        if (touched or wakeup) and wake:
-            yield undo(policy, target, nonce, sent_to(votes), touched=touched, wake=wake)
-        elif touched:
-            yield undo(policy, target, nonce, touched, wake=())
+        carried = woken if wakeup else None
+        if puts_back and refusal.code == ReasonCode.RECORDED:
+            yield from _spread(policy, target, nonce, votes, ttl=ttl, start=start, woken=carried)
+        else:
+            yield from _roll_back(
+                policy, target, nonce, votes, touched=touched, evidence=evidence, woken=carried
+            )
     except GeneratorExit:
         raise
     except BaseException:
@@ -258,6 +262,48 @@ def attempt(
     if refusal.code == ReasonCode.RECORDED:
         raise refusal
     return None, refusal
+
+
+def _roll_back(
+    policy: Policy,
+    target: LockKeys,
+    nonce: str,
+    votes: Sequence[Vote],
+    *,
+    touched: frozenset[int],
+    evidence: Sequence[Vote],
+    woken: int | None,
+) -> Steps[None]:
+    """Undo what was granted, and wake the next waiters if that is for this attempt to do."""
+    wake = ours_to_wake(evidence, policy.majority, names=len(target.names), woken=woken)
+    if (touched or woken is not None) and wake:
+        yield undo(policy, target, nonce, sent_to(votes), touched=touched, wake=wake)
+    elif touched:
+        yield undo(policy, target, nonce, touched, wake=())
+
+
+def _spread(
+    policy: Policy,
+    target: LockKeys,
+    nonce: str,
+    votes: Sequence[Vote],
+    *,
+    ttl: float,
+    start: float,
+    woken: int | None,
+) -> Steps[None]:
+    """Put a record back where this attempt was granted the name, undo the rest, wake the next.
+
+    Each waiter that hears of a record wakes another one: all are to hear of it.
+    """
+    touched, elapsed = reached(votes), policy.clock() - start
+    back = completion.put_back(policy, target, nonce, votes, ttl=ttl, elapsed=elapsed)
+    if back is not None:
+        yield back
+    if left := touched - (NONE if back is None or back.to is None else back.to):
+        yield undo(policy, target, nonce, left, wake=())
+    if touched or woken is not None:
+        yield wake_next(policy, target, woken or 0)
 
 
 def _token(
@@ -306,7 +352,9 @@ def refusal_of(
 ) -> Refusal:
     """Return LockTaken if a majority replied at all, or one has a record; else NodesUnavailable."""
     if has_record(votes):
-        return LockTaken(because(ReasonCode.RECORDED), name=target.name, votes=votes)
+        left = max([vote.left or 0.0 for vote in votes if vote.code == ReasonCode.RECORDED])
+        why = because(ReasonCode.RECORDED)
+        return LockTaken(why, name=target.name, votes=votes, retry_after=left or None)
     if not in_time:
         reason = because(ReasonCode.GRANTED_TOO_LATE)
         return NodesUnavailable(reason, name=target.name, votes=votes)

@@ -37,7 +37,7 @@ LONGEST_LEFT: Final = 10**14  # milliseconds, 3,000 years; longer is told as tha
 OWNER: Final = re.compile(rb"(?:[0-9a-f]{16})?").fullmatch  # "": the name is reserved
 TASK_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}").fullmatch  # in a mark
 ROW: Final = 7  # items that a survey returns for a name
-KINDS: Final = frozenset({b"lock", b"mark", b"done"})
+KINDS: Final = frozenset({b"lock", b"mark", b"done", b"once"})
 
 
 # -- the parts of a reply ---------------------------------------------------------------------
@@ -138,7 +138,8 @@ class NamesRequest(Request):
 class Acquire(NamesRequest):
     """Grant all names to the nonce, or none.
 
-    A YES has the ``fence``. A refusal has ``left``, ``holder``, ``owner``, ``which``.
+    A YES has the ``fence``. A refusal has ``left``, ``holder``, ``owner``, ``which``; its result is
+    when the work was done, in milliseconds since 1970, if it is by a record that tells.
 
     Attributes:
         wish: the caller's wall clock, for the grant number.
@@ -182,6 +183,9 @@ class Acquire(NamesRequest):
             return Vote(node, YES, number) if number else None
         if outcome in (b"HELD", b"DONE"):  # a node may have sent what has no hash
             return self._refused(node, items, None if outcome == b"HELD" else RECORDED)
+        if outcome == b"ONCE" and items and (at := grant_number(items.pop())):
+            found = self._refused(node, items, RECORDED)
+            return found and found._replace(result=at)
         return _gone(node, reply) or _emptied(node, reply)
 
     def _refused(self, node: str, items: list[Any], reason: Reason | None) -> Vote | None:
@@ -482,19 +486,29 @@ class Complete(NamesRequest):
     """Turn the names of a lease into records that its work is done, for ``life``.
 
     Of a lease that was revoked nothing is recorded: its names are freed.
+
+    Attributes:
+        at: when the work was done, in milliseconds since 1970; 0: the record does not tell.
+        label: who did it; "": the holder of the lease.
+        granted: the ttl of an attempt that puts back what another node has, and whose ``life``
+            counts from the grant of each node; 0: it counts from now.
     """
 
     command = Command.COMPLETE
     done = b"RECORDED"
 
     life: int
+    at: int = 0
+    label: str = ""
+    granted: int = 0
 
     def usual_reply(self) -> bytes:
         count = len(self.target.names)
         return f"*3\r\n$32\r\n{self.nonce}\r\n$8\r\nRECORDED\r\n:{count}\r\n".encode()
 
     def wire(self) -> Wire:
-        return (self.target.held, *self.target.keys), (str(self.life), *self.target.names)
+        target, life = self.target, (str(self.life), str(self.at), self.label, str(self.granted))
+        return (target.held, *target.keys), (*life, *target.names)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         end = 2 if reply[1] == b"GONE" else len(reply)

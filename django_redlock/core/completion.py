@@ -46,6 +46,22 @@ with it, and the copy finds a majority without any. If one of the leases was los
 run may work already, and this one's writes may have been refused: then nothing is recorded.
 
 What no order covers: a crash after the work and before the record. Then the copy runs, too.
+
+Work that is done once
+======================
+
+A lock's own name becomes a record in the same way when the work of its block succeeded, and tells
+when. It stays for as long as the work is not to be done again, and so it must outlive nodes that
+restart empty one after the other. Hence who meets such a record *puts it back* on the nodes that
+have just granted the name to it. Three rules keep that from doing harm, and
+``tests/core/once_model.py`` searches them:
+
+* All nodes are heard that reply in time, also behind the first record: what is put back on no node
+  is forgotten with the next restart.
+* A node turns the caller's own key into the record, and no other. So nobody's lease is replaced.
+* A record that is put back ends no later than the one that was met, or callers would hand it on
+  for ever, a delay later each time. The caller takes off the time since it asked, and each node the
+  time since its grant. So only nodes whose grant was heard get it.
 """
 
 from __future__ import annotations
@@ -62,10 +78,12 @@ from .hold import ask_twice
 from .names import shortened
 from .policy import Policy, milliseconds
 from .protocol import Grant, Sleep, Steps, Vote, Votes
-from .quorum import NO, all_heard, count, counting, heard, reached
+from .quorum import NO, YES, all_heard, count, counting, heard, reached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from .protocol import LockKeys
 
 SPLITS: Final = 3  # retries after a split
 RUN_NAME: Final = "run:{task}:{number}"  # of the message, not of the task id
@@ -246,7 +264,7 @@ def is_run_name(name: str, task: str) -> bool:
     return name.startswith(f"run:{task}:") or (name.startswith("run:") and bool(DIGEST(task)))
 
 
-def complete(policy: Policy, grant: Grant, *, life: float) -> Steps[Sequence[Vote]]:
+def complete(policy: Policy, grant: Grant, *, life: float, at: int = 0) -> Steps[Sequence[Vote]]:
     """Turn the names of a grant into completion records; return the votes.
 
     A YES is a node that has the records now. The holder must have stopped relying on the lease.
@@ -254,12 +272,14 @@ def complete(policy: Policy, grant: Grant, *, life: float) -> Steps[Sequence[Vot
     Args:
         life: seconds after which the nodes forget the records; not bounded by MAX_TTL, for they
             are no leases.
+        at: when the work was done, in milliseconds since 1970; 0: the records do not tell.
     """
     request = Complete(
         grant.nonce,
         counting(recorded_or_not, policy.majority),
         grant.target,
-        milliseconds(life),
+        max(1, milliseconds(life)),
+        at,
         to=grant.touched,
         lasts=policy.max_ttl,
     )
@@ -273,3 +293,52 @@ def recorded_or_not(votes: Votes, majority: int) -> bool:
     """
     yes, _, rest = count(votes)
     return yes >= majority or yes + rest < majority
+
+
+def done_at(votes: Sequence[Vote]) -> int:
+    """Return when the work was done, in milliseconds since 1970; 0: no record tells."""
+    return max((vote.result for vote in _met(votes)), default=0)
+
+
+def put_back(
+    policy: Policy,
+    target: LockKeys,
+    nonce: str,
+    votes: Sequence[Vote],
+    *,
+    ttl: float,
+    elapsed: float,
+) -> Complete | None:
+    """Return what puts the record that an attempt has met on the nodes that granted the name.
+
+    Args:
+        nonce: of the attempt, and ``ttl`` what it asked for, in seconds.
+        elapsed: seconds since before its first message.
+
+    Returns:
+        The request; None: no node granted the name, there is no such record, or its time is over.
+    """
+    granted = frozenset(i for i, vote in enumerate(votes) if vote.answer is YES)
+    last = max(_met(votes), key=_left, default=None)
+    if last is None or not granted or (life := milliseconds(_left(last) - elapsed)) <= 0:
+        return None
+    return Complete(
+        nonce,
+        counting(heard, policy.majority),
+        target,
+        life,
+        last.result,
+        last.holder,
+        milliseconds(ttl),
+        to=granted,
+        lasts=policy.max_ttl,
+    )
+
+
+def _met(votes: Sequence[Vote]) -> list[Vote]:
+    """Return the refusals by records that tell when the work was done."""
+    return [vote for vote in votes if vote.answer is NO and vote.result is not None]
+
+
+def _left(vote: Vote) -> float:
+    return vote.left or 0.0  # a key without an expiry is none of ours

@@ -122,10 +122,13 @@ def refuse(lock: HeldLock, fence: int | None = None, *, now: bool = False) -> No
 def taking(backend: Backend, lock: HeldLock, why: str, *, now: bool = False) -> Steps[Revoked]:
     """Take a lock away from the holder that a survey has found."""
     target = backend.policy.target([lock.name])
-    now = now or lock.kind is LockStatus.RESTING  # nobody believes in a name that rests
+    is_done = lock.kind is LockStatus.DONE
+    now = now or is_done or lock.kind is LockStatus.RESTING  # nobody believes in such a name
     owner = lock.owners[0].owner
     votes: Sequence[Vote] = yield from hold.revoke(backend.policy, target, owner, why, now=now)
     left = [vote.left for vote in votes if vote.answer is Answer.YES]
+    if is_done:  # where there is no record, none is to be taken away
+        left = [0.0 for vote in votes if vote.answer is not Answer.UNKNOWN]
     done = len(left) >= backend.policy.majority
     known = [each for each in left if each is not None]
     return Revoked(

@@ -37,6 +37,7 @@ MOODS: Final[Mapping[str | None, str]] = {
     LockStatus.HELD: "good",
     LockStatus.REVOKED: "odd",
     LockStatus.RESTING: "calm",
+    LockStatus.DONE: "calm",
     LockStatus.PARTIAL: "odd",
     LockStatus.SPLIT: "odd",
     LockStatus.UNCLEAR: "bad",

@@ -75,10 +75,11 @@ class LockStatus(enum.StrEnum):
     UNCLEAR = "unclear"  # held or not: nodes that did not reply, or do not vote, decide
     FREE = "free"  # on no node; only names that were asked for
     QUEUED = "queued"  # the mark of a task whose message waits, or comes back later
+    DONE = "done"  # its work is done, as ``once`` has recorded on one node at least
     FINISHED = "finished"  # the completion record of a task, on one node at least
 
 
-ONE_OWNERS: Final = (LockStatus.HELD, LockStatus.REVOKED, LockStatus.RESTING)
+ONE_OWNERS: Final = (LockStatus.HELD, LockStatus.REVOKED, LockStatus.RESTING, LockStatus.DONE)
 UNSETTLED: Final = (LockStatus.PARTIAL, LockStatus.SPLIT, LockStatus.UNCLEAR)
 
 
@@ -101,6 +102,8 @@ class Cell(NamedTuple):
         label: the owner's label, of a mark the task's id; "" for other clients' values.
         number: the node's grant number; 0 if the lock was revoked; None for other clients' values.
         waited: whether the node was told in the last 1.5 s that somebody waits for the name.
+        done: when the work of the name was done, in milliseconds since 1970; 0: it is no such
+            record.
     """
 
     left: float | None
@@ -108,6 +111,7 @@ class Cell(NamedTuple):
     label: str
     number: int | None
     waited: bool = False
+    done: int = 0
 
 
 class Owner(NamedTuple):
@@ -190,10 +194,14 @@ class HeldLock(NamedTuple):
     def since(self) -> datetime | None:
         """When the holder asked for the name, in UTC; None if it has none, or another client has.
 
+        Of work that is done once, when it was done.
+
         A grant number is a clock, or one above: the script that grants takes the client's clock, in
         microseconds, where the node's counter has not reached it. So the lowest number of a
         majority is nearest to the clock.
         """
+        if self.kind is LockStatus.DONE:
+            return EPOCH + timedelta(milliseconds=self.own[0].done)
         if self.kind is not LockStatus.HELD:
             return None
         numbers = [cell.number for cell in self.own if cell.number]
@@ -206,7 +214,7 @@ class HeldLock(NamedTuple):
 
         Both clocks are set by people, that of the holder's machine and ours, so it is to be shown.
         """
-        since = self.since
+        since = self.since if self.kind is LockStatus.HELD else None
         return None if since is None else max(0.0, (datetime.now(UTC) - since).total_seconds())
 
 
@@ -237,11 +245,17 @@ def judge(
     counts = Counter([cell.owner for cell in cells]).most_common()
     owners = tuple([Owner(owner, labels[owner], on) for owner, on in counts])
     own = tuple([cell for cell in cells if cell.owner == owners[0].owner])
+    if len(own) < majority and any(cell.done for cell in cells):  # one is enough, unless it is held
+        last = max(cells, key=lambda cell: cell.done)
+        owners = tuple(sorted(owners, key=lambda each: each.owner != last.owner))
+        own = tuple([cell for cell in cells if cell.owner == last.owner])
     left = [cell.left for cell in own if cell.left is not None]
     pairs = zip(found, nodes, strict=True)
     unheard = len([1 for cell, node in pairs if cell is None and not node.voting])
     if kind == "done" and own:  # one is enough
         status = LockStatus.FINISHED
+    elif own and own[0].done:
+        status = LockStatus.DONE
     elif len(own) >= majority:
         status = LockStatus.QUEUED if kind == "mark" else _taken(own, majority)
     elif len(own) + unheard >= majority:
@@ -250,7 +264,8 @@ def judge(
         status = LockStatus.SPLIT
     else:
         status = LockStatus.PARTIAL if own else LockStatus.FREE
-    runs = own and status is not LockStatus.RESTING  # the run of a name that rests is over
+    # The run of a name that rests is over.
+    runs = own and status not in {LockStatus.RESTING, LockStatus.DONE}
     name, task, task_id = _about(kind, entry, own[0].label if runs else "")
     return HeldLock(
         name=name,
@@ -650,20 +665,24 @@ class _Reader:
     def _enter(self, i: int, rows: Iterable[Any], kind: str, *, searched: bool = True) -> None:
         """Enter rows of a node that are of this kind, and match if they were searched for."""
         for name, of_kind, owner, milliseconds, number, label, waited in rows:
-            if of_kind.decode() != kind:
+            once = of_kind == b"once" and kind != "mark"  # of a lock's own name, in either index
+            if of_kind.decode() != kind and not once:
                 continue  # a lock that has become a record meanwhile, or the reverse
+            told = int(number) if 0 < len(number) <= DIGITS else None
             cell = Cell(
                 left=seconds_left(milliseconds),
                 owner=as_text(owner),
                 label=as_text(label)[:LABEL],
-                number=int(number) if 0 < len(number) <= DIGITS else None,
+                number=None if once else told,
                 waited=waited == 1,
+                done=told or 0 if once else 0,
             )
             if searched and self._matching:
                 texts = filter(None, _about(kind, name, cell.label))
                 if not any(map(self._matching, texts)):
                     continue
-            self.table.setdefault((kind, name), [None] * self._backend.policy.size)[i] = cell
+            key = ("lock" if once else kind), name
+            self.table.setdefault(key, [None] * self._backend.policy.size)[i] = cell
 
 
 def _as_name(entry: bytes) -> str:
@@ -699,7 +718,8 @@ def clear_task(backend: Backend, task_id: str) -> int:
 
 # Of several names, the state of the first of these tells most about the lock.
 TELLING: Final = (
-    *(LockStatus.HELD, LockStatus.REVOKED, LockStatus.RESTING, LockStatus.UNCLEAR),
+    *(LockStatus.HELD, LockStatus.REVOKED, LockStatus.RESTING, LockStatus.DONE),
+    LockStatus.UNCLEAR,
     *(LockStatus.SPLIT, LockStatus.PARTIAL, LockStatus.FREE),
 )
 
@@ -714,17 +734,19 @@ class LockState:
     Attributes:
         name: the name, or a tuple of names. Of several names, the other attributes are those of
             the name that is held, or taken, for longest.
-        kind: ``"held"``, ``"revoked"``, ``"resting"``, ``"partial"``, ``"split"``, ``"unclear"``
-            or ``"free"``, as in ``redlock_status``. Only ``"held"`` has a holder. ``"revoked"``: it
-            was taken away, and is free when its holder's time is over. ``"resting"``: nobody gets
-            it before its ``min_hold`` is over. ``"unclear"``: nodes without a vote decide.
+        kind: ``"held"``, ``"revoked"``, ``"resting"``, ``"done"``, ``"partial"``, ``"split"``,
+            ``"unclear"`` or ``"free"``, as in ``redlock_status``. Only ``"held"`` has a holder.
+            ``"revoked"``: it was taken away, and is free when its holder's time is over.
+            ``"resting"``: nobody gets it before its ``min_hold`` is over. ``"done"``: ``once`` has
+            recorded that its work is done. ``"unclear"``: nodes without a vote decide.
         holder: the holder's label; "" if it is not held, or the holder left none.
         remaining: seconds until it is free unless the holder renews it; None: never. 0 if it is
-            neither held nor resting.
-        since: when the holder got it, by the clock of the holder's machine, in UTC. None if it is
-            not held, or another client holds it.
+            neither held nor resting. With ``"done"``, until the work may be done again.
+        since: when the holder got it, or with ``"done"`` when that was; by the clock of the
+            holder's machine, in UTC. Else None, and where another client holds it.
         fence: the holder's grant number; the lease's fence may differ from it while nodes
-            disagree, so compare no writes with it. None as ``since``.
+            disagree, so compare no writes with it. None if it is not held, or another client
+            holds it.
         each: of several names, the state of each, in their order; empty for one.
     """
 
@@ -785,6 +807,8 @@ def voting_or_raise(found: Report, *names: str) -> None:
 
 def state_of(lock: HeldLock) -> LockState:
     """Return the state of a name, as a survey found it."""
+    if lock.kind is LockStatus.DONE:
+        return LockState(lock.name, lock.kind, remaining=lock.highest, since=lock.since)
     state = LockState(lock.name, lock.kind, remaining=lock.remaining)
     if lock.kind is not LockStatus.HELD:
         return state

@@ -24,12 +24,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol
 
 from django_redlock import events
-from django_redlock.core import hold
+from django_redlock.core import completion, hold
 from django_redlock.core.errors import LeaseLost, NodesUnavailable, RedlockError
 from django_redlock.core.names import check_names
 from django_redlock.core.protocol import NONCE, Answer, Grant, Steps, Vote
-from django_redlock.core.quorum import NO, answer_of, majority_denies, revoked
-from django_redlock.core.reasons import Reason, ReasonCode, because
+from django_redlock.core.quorum import NO, answer_of, count, majority_denies, revoked
+from django_redlock.core.reasons import Reason, ReasonCode, because, describe
 from django_redlock.events import Event, EventKind, VoteCount, log_fields
 from django_redlock.interruption import collector
 from django_redlock.nodes.background import running_loop
@@ -530,6 +530,44 @@ class Lease:
                 self.tell_lost()
         elif votes is not None and self.tell_once():  # it may be lost while it is released
             self.tell(EventKind.RELEASED, votes=votes)
+
+    def recording(self, life: float, *, at: int = 0) -> Steps[bool]:
+        """End the lease and leave completion records for its names, in place of a release.
+
+        Twice does no harm, where the first was interrupted.
+
+        Args:
+            life: seconds for which the records stay.
+            at: when the work was done, in milliseconds since 1970, of work that is done once; its
+                waiters are told. 0: of a run name, which has none.
+
+        Returns:
+            Whether a majority of the nodes has them. They are written only where the names are
+            still the lease's, and not at all if its time is over.
+        """
+        if self._pid != os.getpid():
+            self._warn_of_parent()
+            return False
+        if self.phase is not Phase.RELEASED and self.remaining() <= 0:
+            yield from self._releasing()  # of a mark, too, if it was revoked
+            logger.warning("%r has left no record: %s", self.name, describe(self.ending()))
+            return False
+        policy = self.backend.policy
+        self.disown()
+        votes = yield from completion.complete(policy, self.grant, life=life, at=at)
+        if at:
+            yield hold.wake_next(policy, self.grant.target, 0)
+        recorded = count(votes).yes
+        if (why := revoked(votes)) is not None:
+            left = f"a record on {recorded} nodes that were not told" if recorded else "no record"
+            logger.warning("%r has left %s: %s", self.name, left, describe(why))
+        if self.denied(votes):
+            self.lose()
+            if self.untold:
+                self.tell_lost()
+        elif self.tell_once():
+            self.tell(EventKind.RELEASED, votes=votes)
+        return recorded >= policy.majority
 
     # -- telling --------------------------------------------------------------------------------
 

@@ -139,7 +139,7 @@ def _end(block: Block, _: AtomicLock, kind: type[BaseException] | None) -> None:
     """Commit if the body succeeded and the lease is held; else roll back. Then release."""
     lease: Lease = block.held
     if kind is None:
-        _ensure(lease)
+        ensure(lease)
         block.inside.commit()
     else:
         block.inside.roll_back()
@@ -154,7 +154,12 @@ def _undo(block: Block) -> None:
         block.held.release()
 
 
-def _ensure(lease: Lease) -> None:
+def ensure(lease: Lease) -> None:
+    """Check that the lease lasts, right before the COMMIT.
+
+    Raises:
+        LeaseLost: it does not.
+    """
     try:
         lease.ensure()
     except LeaseLost as lost:

@@ -31,10 +31,12 @@ from .atomic import AtomicLock, no_truth, refuse_or_warn
 from .callables import arguments_of, await_under, is_async, run_under
 from .cancelling import ONLY_ASYNC, LossCancels
 from .leader import Leader
+from .once import OnceLock, checked_keep
 from .options import OnLost, Options, unknown_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from datetime import timedelta
 
     from django_redlock.backend import Backend, Transaction
     from django_redlock.core.policy import Policy
@@ -150,7 +152,7 @@ class Lock:
         """Take the lock as ``acquire`` does, in a task. A cancelled task leaves nothing taken."""
         if unknown:
             raise unknown_keywords("aacquire", unknown, ["wait"])
-        return await self._ahold(None, wait)
+        return await self.ahold(None, wait)
 
     def try_acquire(self) -> Lease | None:
         """Take the lock if it is free, without waiting.
@@ -169,7 +171,7 @@ class Lock:
     async def atry_acquire(self) -> Lease | None:
         """Take the lock as ``try_acquire`` does, in a task."""
         try:
-            return await self._ahold(None, 0)
+            return await self.ahold(None, 0)
         except LockTaken:
             return None
 
@@ -191,7 +193,8 @@ class Lock:
         steps = self._taking(backend, wait, block, caller)
         return backend.run(steps if through is None else through(steps))
 
-    def _ahold(self, block: Block | None, wait: float | None = None) -> Awaitable[Lease]:
+    def ahold(self, block: Block | None, wait: float | None = None) -> Awaitable[Lease]:
+        """Take the lock as ``hold`` does, in a task."""
         if self.cancels and block is None:
             raise TypeError(ONLY_ASYNC)
         backend = self._source(self._alias)
@@ -227,6 +230,7 @@ class Lock:
             wait=wait,
             waits_for=options.waits_for,
             thorough=bool(options.thorough),
+            puts_back=bool(options.puts_back),
         )
         return make_lease(backend, steps, options, block, self.template)
 
@@ -258,7 +262,7 @@ class Lock:
         return leave.enter(self, self.hold)
 
     def __aenter__(self) -> Coroutine[Any, Any, Lease]:
-        return aleave.aenter(self, self._ahold)
+        return aleave.aenter(self, self.ahold)
 
     if TYPE_CHECKING:
 
@@ -300,14 +304,53 @@ class Lock:
             TypeError: ``using`` is no text; there is no form for ``async with`` and ``async def``,
                 nor for ``on_lost="cancel"``.
         """
-        if self.cancels:
-            raise TypeError(ONLY_ASYNC)
-        durable = self._options.updated(durable=True)
-        lock = Lock(self._source, self._alias, self.names, durable, template=self.template)
-        lock._filled = self._filled
+        lock = self.durable()
         if callable(using):
             return AtomicLock(lock, None)(using)
         return AtomicLock(lock, using)
+
+    def _updated(self, **options: Any) -> Lock:
+        changed = self._options.updated(**options)
+        lock = Lock(self._source, self._alias, self.names, changed, template=self.template)
+        lock._filled = self._filled
+        return lock
+
+    def once(self, keep: timedelta | float) -> OnceLock:
+        """Do the work of the block once in a while, not only one at a time.
+
+        When the block has succeeded, and before the lock is free, the nodes record that its work is
+        done. Who asks for the same name in that time is told when it was done, and has nothing to
+        do. A block that raised leaves no record, nor does one whose lease was lost or revoked. It
+        is not *exactly once*: a process that dies between the work and the record leaves none.
+
+        Use it in ``with`` or ``async with``, or as a decorator of a function; ``atomic`` of it adds
+        a transaction.
+
+        Args:
+            keep: how long the work is not done again, from its end: a timedelta, or seconds. It
+                may be longer than MAX_TTL.
+
+        Returns:
+            The context manager; its target is a ``OnceRun``.
+
+        Raises:
+            TypeError, ValueError: ``keep`` makes no sense, or the lock has several names.
+        """
+        seconds = checked_keep(keep)
+        if len(self.names) != 1:
+            msg = f"once takes one name, not {len(self.names)}: it is that of the work"
+            raise ValueError(msg)
+        return OnceLock(self._updated(thorough=True, puts_back=True), seconds)
+
+    def durable(self) -> Lock:
+        """Return this lock for a block that has the transaction inside.
+
+        Raises:
+            TypeError: it has ``on_lost="cancel"``: there is no transaction in a task.
+        """
+        if self.cancels:
+            raise TypeError(ONLY_ASYNC)
+        return self._updated(durable=True)
 
     def transaction(self, using: str | None) -> Transaction:
         """Return a transaction of this database, which has not begun yet."""
@@ -347,12 +390,7 @@ class Lock:
             raise TypeError("this lock has an on_lost already: give it to leader(on_lost=...) only")
 
         def lock_of(on_lost: OnLost) -> Lock:
-            options = self._options.updated(
-                wait=math.inf, renew=True, durable=False, on_lost=on_lost
-            )
-            lock = Lock(self._source, self._alias, self.names, options, template=self.template)
-            lock._filled = self._filled
-            return lock
+            return self._updated(wait=math.inf, renew=True, durable=False, on_lost=on_lost)
 
         return Leader(lock_of, (self._alias, self.names), on_elected, on_lost)
 

@@ -22,10 +22,11 @@ MIGRATE: Final = f"What other clients' keywords become: {DOCS}how-to/migrate.htm
 class Options:
     """The options of a lock; None is the alias's default. See ``LockTemplate.__call__``.
 
-    Five are for this package, not for users: ``label``, the owner label of at most 200 bytes;
-    ``quiet``: the caller logs that no majority can be asked; ``waits_for`` and ``thorough``, see
-    ``core.acquire.acquire``; and ``foreign``: called with a lease that is not the running code's
-    (another holder's in a test, or that of a run name), and is not told to listeners.
+    Six are for this package, not for users: ``label``, the owner label of at most 200 bytes;
+    ``quiet``: the caller logs that no majority can be asked; ``waits_for``, ``thorough`` and
+    ``puts_back``, see ``core.acquire.acquire``; and ``foreign``: called with a lease that is not
+    the running code's (another holder's in a test, or that of a run name), and is not told to
+    listeners.
     """
 
     ttl: float | None = None
@@ -39,6 +40,7 @@ class Options:
     quiet: bool | None = None
     waits_for: WaitsFor = None
     thorough: bool | None = None
+    puts_back: bool | None = None
     foreign: Callable[[Lease], object] | None = None
 
     def __post_init__(self) -> None:
@@ -102,7 +104,7 @@ def _updated(options: Options, *values: Any) -> Options:
 
 _remembered: Final = functools.lru_cache(maxsize=256, typed=True)(_updated)
 KNOWN: Final = tuple(option.name for option in fields(Options))
-FOR_USERS: Final = KNOWN[:-5]  # see ``Options``
+FOR_USERS: Final = KNOWN[:-6]  # see ``Options``
 ON_LOST: Final = KNOWN.index("on_lost")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from argparse import ArgumentTypeError
+from typing import Any, ClassVar, Final
 
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 
@@ -13,6 +14,17 @@ from django_redlock.leases.lease import Lease
 __all__ = ["LockedCommand"]
 # Exit statuses, of sysexits.h: EX_TEMPFAIL, EX_UNAVAILABLE, EX_SOFTWARE and EX_NOPERM.
 TAKEN, UNKNOWN, LOST, NOT_ENDED = 75, 69, 70, 77
+UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def age(text: str) -> float:
+    """Return the seconds in a text such as 90, 90s, 15m, 1h or 2d."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
+    try:
+        return float(number) * UNITS[unit]
+    except ValueError:
+        msg = f"{text!r} is no age: write seconds, as in 90, or with a unit 90s, 15m, 1h, 2d"
+        raise ArgumentTypeError(msg) from None
 
 
 class LockedCommand(BaseCommand):

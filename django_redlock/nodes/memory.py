@@ -38,6 +38,7 @@ MARK = re.compile(r"([0-9a-fA-F]+):([A-Za-z0-9_.-]+)")
 RUN = re.compile(r"\(([^():]+)\):([A-Za-z0-9_.-]+)\Z")  # at the end of a label
 RESTING = re.compile(r"rest::(?P<label>.*)", re.DOTALL)
 DONE = re.compile(r"done::(?P<label>.*)", re.DOTALL)
+ONCE = re.compile(r"once::(?P<at>\d+):(?P<label>.*)", re.DOTALL)
 RECORD = re.compile(r"done::.*\([^():]+\):([A-Za-z0-9_.-]+)", re.DOTALL)  # of a task
 REVOKED = re.compile(r"revoked:([0-9a-f]{16}):(?P<label>.*)", re.DOTALL)
 LONGEST_ID: Final = 64  # characters
@@ -51,7 +52,7 @@ DOWN: Final = because(ReasonCode.DOWN)
 
 def label_in(value: str) -> str:
     """Return the owner label of a lock or of a resting name; "" in a foreign value."""
-    for kind in (VALUE, RESTING, DONE, REVOKED):
+    for kind in (VALUE, RESTING, DONE, ONCE, REVOKED):
         if match := kind.fullmatch(value):
             return match["label"]
     return ""
@@ -87,9 +88,9 @@ def _described(value: str | None, *, marks: bool) -> tuple[str, str, str, str] |
         mark = MARK.fullmatch(value)
         fits = mark is not None and len(mark[2]) <= LONGEST_ID
         return ("mark", digest(mark[1]), "", mark[2]) if mark and fits else None
-    match = VALUE.fullmatch(value)
-    number = match[2] if match else "0" if REVOKED.fullmatch(value) else ""
-    kind = "done" if DONE.fullmatch(value) else "lock"
+    match, once = VALUE.fullmatch(value), ONCE.fullmatch(value)
+    number = match[2] if match else "0" if REVOKED.fullmatch(value) else once["at"] if once else ""
+    kind = "once" if once else "done" if DONE.fullmatch(value) else "lock"
     return kind, owner_of(value), number, label_in(value)
 
 
@@ -200,8 +201,10 @@ class MemoryNode:
             if value is not None and not _yields(value, request.old, request.opener):
                 if request.waits:
                     self.waits[target.names[which]] = int(self.clock()) + request.waits
-                refused = "DONE" if DONE.fullmatch(value) else "HELD"
-                return [refused, self.pttl(key), label_in(value), owner_of(value), which]
+                once = ONCE.fullmatch(value)
+                refused = "ONCE" if once else "DONE" if DONE.fullmatch(value) else "HELD"
+                told = [self.pttl(key), label_in(value), owner_of(value), which]
+                return [refused, *told, *([once["at"]] if once else ())]
         now, fields = self.clock(), target.fields
         number = max(
             min(request.wish, int(now * 1000) + request.slack),
@@ -375,11 +378,16 @@ class MemoryNode:
         revoked, recorded = self._revoked_of(request.target, request.nonce), 0
         for key, name in (*self._own(request.target, request.nonce), *revoked):
             self.held.pop(name, None)
-            if revoked:
+            life = request.life
+            if request.granted:
+                life -= max(0, request.granted - self.pttl(key))
+            if revoked or life < 1:
                 self.keys.pop(key, None)
                 continue
-            self._set(key, f"done::{label_in(self.keys[key][0])}", request.life)
-            self.records[name] = int(self.clock()) + request.life
+            kind = f"once::{request.at}:" if request.at else "done::"
+            label = request.label or label_in(self.keys[key][0])
+            self._set(key, f"{kind}{label}", life)
+            self.records[name] = int(self.clock()) + life
             recorded += 1
         self.records = latest(self.records, int(self.clock()))
         if revoked:

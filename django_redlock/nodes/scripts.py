@@ -15,9 +15,10 @@ Keys of one deployment, all under one prefix (see ``protocol.LockKeys``):
     {prefix}records      ZSET    names of the last completion records, as ``held``
 
 ``g`` is the number this node gave with the grant; it never changes during a lease. A lock can have
-four more values, all without a nonce, so that no client can extend, raise or adopt them:
+five more values, all without a nonce, so that no client can extend, raise or adopt them:
 ``rest::label`` keeps a name taken for a while; ``next::`` reserves it for the woken waiter;
-``done::label`` records that the work of a lease is done; ``revoked:digest:label, why`` was taken
+``done::label`` records that the work of a lease is done, and ``once::at:label`` when;
+``revoked:digest:label, why`` was taken
 away from the holder whose nonce has this digest, and only who releases with that nonce lets it go.
 
 Every reply is a list that begins with the caller's nonce, echoed, and an outcome that no other
@@ -29,6 +30,7 @@ third item has the number or the data), or one of
            the owner ("": reserved), which name
     TAKEN  refused: the other task id, a digest of the attempt that marked it ("": it runs)
     DONE   refused as by HELD: the name is a completion record
+    ONCE   refused as by HELD, and when the work was done, in milliseconds
     GONE   refused: the key is missing or carries another nonce
     EMPTY  refused: the node lost its data, or was promoted, and was not admitted since
 

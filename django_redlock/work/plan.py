@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
 from django_redlock.core.names import check_fields, check_names
 from django_redlock.core.policy import check_seconds
 from django_redlock.locks.lock import Lock
+from django_redlock.locks.once import OnceLock, checked_keep
 from django_redlock.locks.template import LockTemplate
 
 from .arguments import digest
@@ -60,6 +62,7 @@ class Plan:
         queue_ttl: float | None,
         using: Any,  # checked here
         owner: str = "self",
+        once: timedelta | float | None = None,
     ) -> None:
         self.template: Final = template
         self.mode: Final = _choice("mode", mode)
@@ -89,6 +92,15 @@ class Plan:
                 "other began: write on_conflict='retry', or mode='until_finished'"
             )
             raise ValueError(msg)
+        self._once: Final = None if once is None else checked_keep(once, "once")
+        if once is not None and on_unavailable == "run":
+            msg = (
+                "on_unavailable='run' runs the body without the lock, and leaves no record that "
+                "its work is done: with once, write on_unavailable='retry' or 'raise'"
+            )
+            raise ValueError(msg)
+        if once is not None and len(check_names(key) if key is not None else ()) > 1:
+            raise ValueError("once takes one key: it is that of the work")
         if using is not None and not isinstance(using, str):
             msg = f"using must be the name of a database, as in DATABASES, not {using!r}"
             raise TypeError(msg)
@@ -97,6 +109,10 @@ class Plan:
         self._signature = inspect.signature(function)
         self._names = None if key is None else check_names(key)
         self._check_fields(without=owner)
+
+    def block(self, lock: Lock) -> Lock | OnceLock:
+        """Return what a run enters for its lock."""
+        return lock if self._once is None else lock.once(self._once)
 
     def _check_fields(self, without: str) -> None:
         """Check the fields of the key; the parameter ``without`` is no argument of a message."""

@@ -25,11 +25,10 @@ from django_redlock.backend import LABEL_BYTES, process_label
 from django_redlock.core import completion
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.core.policy import LONGEST
-from django_redlock.core.protocol import Answer, one_or_all
-from django_redlock.core.quorum import revoked
-from django_redlock.core.reasons import ReasonCode, describe
+from django_redlock.core.protocol import one_or_all
+from django_redlock.core.reasons import ReasonCode
 from django_redlock.leases import context
-from django_redlock.leases.lease import Lease, Phase
+from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock, tell_refusal
 from django_redlock.locks.template import LockTemplate
 
@@ -98,7 +97,7 @@ def fate_of(
         may_have_run: whether the message may have had an earlier run.
     """
     if has_message and not _is_holder(refusal):
-        if refusal.code == ReasonCode.RECORDED:
+        if is_own and refusal.code == ReasonCode.RECORDED:  # else of the work of the key
             return Fate.FINISHED
         wanted = plan.on_conflict if isinstance(refusal, LockTaken) else plan.on_unavailable
         if is_own or wanted == "retry" or (wanted == "skip" and may_have_run):
@@ -219,15 +218,4 @@ def record(lease: Lease, life: float) -> bool:
         Whether a majority of the nodes has them. They are written only where the names are still
         the lease's, and not at all if its time is over.
     """
-    if lease.phase is not Phase.RELEASED and lease.remaining() <= 0:
-        lease.release()  # of a mark, too, if it was revoked
-        logger.warning("%r has left no record: %s", lease.name, describe(lease.ending()))
-        return False
-    lease.disown()
-    backend = lease.backend
-    votes = backend.run(completion.complete(backend.policy, lease.grant, life=life))
-    recorded = sum(vote.answer is Answer.YES for vote in votes)
-    if (why := revoked(votes)) is not None:
-        left = f"a record on {recorded} nodes that were not told" if recorded else "no record"
-        logger.warning("%r has left %s: %s", lease.name, left, describe(why))
-    return recorded >= backend.policy.majority
+    return lease.backend.run(lease.recording(life))

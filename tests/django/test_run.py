@@ -16,6 +16,7 @@ import termios
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from datetime import timedelta
 from importlib import import_module
 from io import FileIO
 from pathlib import Path
@@ -813,6 +814,29 @@ def test_a_thread_cannot_run_it():
         run = pool.submit(call_command, "redlock_run", "report", command=["true"])
     with pytest.raises(CommandError, match="main thread"):
         run.result()
+
+
+@pytest.mark.slow
+def test_a_command_runs_once_per_duration(start):
+    """One that has succeeded is not started again; one that failed leaves no record."""
+    once = ("--ttl", str(LONG), "--once-per", "20h", "--")
+    for status in (3, 0):
+        process = start("report", *once, "sh", "-c", f"echo ran; exit {status}")
+        assert process.communicate(timeout=LATEST)[0] == "ran\n"
+        assert process.returncode == status
+    for more, said in ((), True), (("--verbosity", "0"), False):
+        process = start("report", *more, *once, "echo", "ran")
+        out = process.communicate(timeout=LATEST)[0]
+        assert out.startswith("done at 2") is said
+        assert "ran" not in out
+        assert process.returncode == 0
+
+
+@pytest.mark.parametrize("value", ["day", True, -1, 0, 9_999_999_999, timedelta(0)])
+def test_a_duration_that_makes_no_sense_is_refused(value):
+    """With the option's name, and what it may be."""
+    with pytest.raises(CommandError, match="--once-per must be"):
+        call_command("redlock_run", "report", once_per=value, command=["true"])
 
 
 # -- LockedCommand --------------------------------------------------------------------------------

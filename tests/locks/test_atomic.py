@@ -213,7 +213,7 @@ def test_a_lease_that_is_over_commits_nothing(rows, end):
 
 def test_a_commit_without_a_lease_is_noticed(rows):
     """The test above fails where nothing looks at the lease before the COMMIT."""
-    careless = Patch(atomic, "_ensure", lambda _: lambda lease: None)
+    careless = Patch(atomic, "ensure", lambda _: lambda lease: None)
     with with_edits(careless), pytest.raises(pytest.fail.Exception):
         test_a_lease_that_is_over_commits_nothing(rows, run_out)
     assert count(rows) == 1

@@ -65,6 +65,7 @@ WIDE = 10**16
 FOREIGN = ["", "x", "foreign:1", "abc:12:label", "ABC:7:", "rest::label", "rest::", "1:2:3:4"]
 FOREIGN += ["revoked:ab:x", "revoked::x", f"revoked:{'A' * 16}:x", f"revoked:{'a' * 17}:x"]
 FOREIGN += ["done::label", "done::", "done:", "rest::done::"]
+FOREIGN += ["once::12:label", "once::12:", "once::x:label", "once::12", "once:12:label"]
 NEXT = "next::"
 
 
@@ -201,9 +202,18 @@ class Pair:
         """Give back later."""
         return self.ask(Rest, nonce, target(names), rest)
 
-    def complete(self, nonce: str, names: Sequence[str], life: int) -> list[Any]:
+    def complete(
+        self,
+        nonce: str,
+        names: Sequence[str],
+        life: int,
+        *,
+        at: int = 0,
+        label: str = "",
+        granted: int = 0,
+    ) -> list[Any]:
         """Give back, and leave records."""
-        return self.ask(Complete, nonce, target(names), life)
+        return self.ask(Complete, nonce, target(names), life, at, label, granted)
 
     def revoke(self, name: str, owner: str, *, now: bool = False, least: int = 0) -> list[Any]:
         """Take a name away from the holder with this digest."""
@@ -266,7 +276,7 @@ def target(names: Sequence[str]) -> LockKeys:
 def blurred(answer: Any) -> list[Any]:
     """An answer without what depends on the moment: times to live, and the index's order."""
     nonce, word, *rest = answer
-    if word in (b"HELD", b"DONE"):
+    if word in (b"HELD", b"DONE", b"ONCE"):
         return [nonce, word, slot(rest[0]), *rest[1:]]
     if word == b"LOOKED":
         return [nonce, word, slot(rest[0])]
@@ -318,20 +328,27 @@ class Walk:
             lambda: self.pair.look(self.names[0], self.ttl): 12,
             lambda: self.pair.claim(self.names[0]): 6,
             lambda: self.pair.rest(self.nonce, self.names, self.ttl): 8,
-            lambda: self.pair.complete(self.nonce, self.names, self.ttl): 9,
+            lambda: self.pair.complete(self.nonce, self.names, self.ttl): 5,
+            self.do_once: 4,
             self.revoke: 14,
             lambda: self.pair.give_back(self.nonce, self.names, rng.choice(NONCES)): 10,
             lambda: self.pair.survey(
                 rng.choice([[], self.names, ["no", *NAMES]]),
                 index=rng.choice([HELD, MARKS, RECORDS]),
             ): 28,
-            self.interfere: 6,
+            self.interfere: 9,
             self.empty: 1,
         }
         rng.choices(list(ways), list(ways.values()))[0]()
         if self.pair.fleeting:
             self.pair.let_pass(3 * SHORT)
             self.pair.compare()
+
+    def do_once(self) -> None:
+        """Record when the work was done, or put such a record back."""
+        at, label = self.rng.choice([1, FUTURE // 1000]), self.rng.choice(LABELS)
+        granted = 0 if self.pair.fleeting else self.rng.choice([0, *LONG])
+        self.pair.complete(self.nonce, self.names, self.ttl, at=at, label=label, granted=granted)
 
     def grant(self) -> None:
         """Ask for names, with a wish that counts or one that does not."""
@@ -435,6 +452,7 @@ EVERY_ANSWER = {
     ("grant", b"GRANTED"),
     ("grant", b"HELD"),
     ("grant", b"DONE"),
+    ("grant", b"ONCE"),
     ("grant", b"GONE"),
     ("grant", b"EMPTY"),
     ("raise", b"RAISED"),
@@ -470,6 +488,7 @@ EVERY_ANSWER = {
     ("survey", b"mark"),
     ("survey", b"lock"),
     ("survey", b"done"),
+    ("survey", b"once"),
 }
 
 
@@ -493,7 +512,7 @@ def test_the_random_questions_meet_every_answer(pair, monkeypatch):
         return answer
 
     monkeypatch.setattr(Pair, "ask", noting)
-    walk = Walk(pair, 6)
+    walk = Walk(pair, 10)
     words, kept = set(), 0
     for _ in range(1_200):
         walk.step()
@@ -1071,6 +1090,53 @@ def test_a_record_is_nobodys_and_no_held_name(pair):
         assert refused[3] == b"me"
     assert [row[0] for row in pair.survey([])[2]] == [b"b"]
     assert [row[1] for row in pair.survey(["a"])[2]] == [b"done"]
+
+
+def test_work_that_was_done_once_tells_when(pair):
+    """The record is nobody's; whoever asks for the name is told when, and by whom."""
+    pair.grant(NONCES[0], ["a"], label="me")
+    assert pair.complete(NONCES[0], ["a"], 3 * STEP, at=12_345)[1:] == [b"RECORDED", 1]
+    assert pair.client.get(f"{LOCK}a") == b"once::12345:me"
+    for word in ("", NONCES[0]):
+        refused = pair.grant(NONCES[1], ["a"], word=word)
+        assert (refused[1], refused[3], refused[5:]) == (b"ONCE", b"me", [0, b"12345"])
+    assert pair.extend((NONCES[0], ["a"], STEP)) == [0]
+    assert not pair.free(NONCES[0], ["a"])
+    assert pair.heal(NONCES[0], ["a"])[1] == b"GONE"
+    assert pair.release(NONCES[0], ["a"])[1] == b"GONE"
+    (row,) = pair.survey(["a"])[2]
+    assert (row[1], row[4], row[5]) == (b"once", b"12345", b"me")
+    assert [each[0] for each in pair.survey(index=RECORDS)[2]] == [b"a"]
+    assert pair.survey(index=HELD)[2] == []
+    assert pair.revoke("a", row[2].decode(), now=True)[1] == b"REVOKED"
+    assert pair.client.get(f"{LOCK}a") is None
+
+
+def test_a_record_is_put_back_in_the_place_of_the_callers_own_key(pair):
+    """No other key is replaced, and where there is none, none is set."""
+    back: dict[str, Any] = {"at": 12_345, "label": "who did it", "granted": 2 * STEP}
+    assert pair.complete(NONCES[0], ["a"], 3 * STEP, **back)[1:] == [b"GONE"]
+    for value in (f"{NONCES[1]}:5:label", NEXT, "rest::l", "done::l", "once::1:l", "foreign"):
+        pair.put("a", value, STEP)
+        assert pair.complete(NONCES[0], ["a"], 3 * STEP, **back)[1:] == [b"GONE"]
+        assert pair.client.get(f"{LOCK}a") == value.encode()
+    pair.delete("a")
+    pair.grant(NONCES[0], ["a"], ttl=2 * STEP)
+    assert pair.complete(NONCES[0], ["a"], 3 * STEP, **back)[1:] == [b"RECORDED", 1]
+    assert pair.client.get(f"{LOCK}a") == b"once::12345:who did it"
+
+
+def test_the_time_since_the_grant_is_taken_off_a_record_that_is_put_back(pair):
+    """However late the message is; one whose time is over leaves the name free."""
+    pair.put("a", f"{NONCES[0]}:5:label", STEP)  # of 3 * STEP, two are over
+    assert pair.complete(NONCES[0], ["a"], 4 * STEP, at=1, granted=3 * STEP)[1] == b"RECORDED"
+    assert pair.client.pttl(f"{LOCK}a") <= 2 * STEP
+    pair.put("a", f"{NONCES[0]}:5:label", STEP)
+    assert pair.complete(NONCES[0], ["a"], 2 * STEP, at=1, granted=3 * STEP)[1:] == [b"GONE"]
+    assert pair.client.get(f"{LOCK}a") is None
+    pair.put("a", f"{NONCES[0]}:5:label", 2 * STEP)  # longer than it can be: nothing is added
+    assert pair.complete(NONCES[0], ["a"], STEP, at=1, granted=STEP)[1] == b"RECORDED"
+    assert pair.client.pttl(f"{LOCK}a") <= STEP
 
 
 def test_a_reservation_is_nobodys(pair):

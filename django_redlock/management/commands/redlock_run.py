@@ -10,7 +10,7 @@ import threading
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
@@ -19,7 +19,12 @@ from django_redlock import redlock
 from django_redlock.backend import LABEL_BYTES, process_label
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.leases.lease import RENEWALS
-from django_redlock.management import TAKEN, UNKNOWN
+from django_redlock.locks.once import OnceRun, checked_keep
+from django_redlock.management import TAKEN, UNKNOWN, age
+
+if TYPE_CHECKING:
+    from django_redlock.leases.lease import Lease
+    from django_redlock.management import child
 
 # A lease is renewed when a third of its ttl is over, so two thirds are left then.
 LEFT: Final = (RENEWALS - 1) / RENEWALS
@@ -70,6 +75,13 @@ class Command(BaseCommand):
             "--grace": "between SIGTERM and SIGKILL when the lease runs out (default: ttl / 3)",
         }.items():
             parser.add_argument(option, type=float, metavar="SECONDS", help=f"seconds {what}")
+        parser.add_argument(
+            "--once-per",
+            type=age,
+            metavar="DURATION",
+            help="do nothing, and exit with 0, if the command has succeeded on some server in so "
+            "many seconds; 15m, 20h and 2d are minutes, hours and days",
+        )
 
     def handle(self, *_: Any, **options: Any) -> None:
         """Take the lock, run the command and exit with its status.
@@ -95,6 +107,8 @@ class Command(BaseCommand):
         with child.Signals().caught() as signals:
             try:
                 wait = 0.0 if options["wait"] is None else options["wait"]
+                once = options["once_per"]
+                keep = None if once is None else checked_keep(once, "--once-per")
                 lock = redlock.using(options["alias"], label=_label(command[0]))(
                     options["name"],
                     ttl=options["ttl"],
@@ -103,9 +117,8 @@ class Command(BaseCommand):
                     max_hold=math.inf if options["max_hold"] is None else options["max_hold"],
                     min_hold=options["min_hold"],
                 )
-                with lock as lease:
-                    grace = _grace(options["grace"], lease.grant.ttl)
-                    status = child.run(lease, command, grace=grace, signals=signals)
+                with lock if keep is None else lock.once(keep) as held:
+                    self._run(held, command, options, signals)
             except LockTaken as error:
                 if options["verbosity"] == 0:  # cron mails whatever is printed
                     raise SystemExit(TAKEN) from None
@@ -114,7 +127,30 @@ class Command(BaseCommand):
                 raise CommandError(str(error), returncode=UNKNOWN) from None
             except (ImproperlyConfigured, TypeError, ValueError) as error:
                 raise CommandError(str(error)) from None
-        if status:
+
+    def _run(
+        self,
+        held: Lease | OnceRun,
+        command: Sequence[str],
+        options: dict[str, Any],
+        signals: child.Signals,
+    ) -> None:
+        """Run the command, unless it is done.
+
+        Raises:
+            SystemExit: with its status, unless that is 0; a command that failed leaves no record.
+        """
+        from django_redlock.management import child
+
+        if isinstance(held, OnceRun) and held.at is not None:
+            if options["verbosity"]:  # cron mails whatever is printed
+                at = held.at.isoformat(timespec="seconds")
+                self.stdout.write(f"done at {at}: nothing to do")
+            return
+        lease = held.lease if isinstance(held, OnceRun) else held
+        assert lease is not None  # it is fresh
+        grace = _grace(options["grace"], lease.grant.ttl)
+        if status := child.run(lease, command, grace=grace, signals=signals):
             raise SystemExit(status)
 
 

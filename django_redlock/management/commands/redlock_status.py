@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -16,11 +16,11 @@ from django_redlock.core.policy import check_seconds
 from django_redlock.core.reasons import printable
 from django_redlock.inspection import LIMIT, rows
 from django_redlock.inspection.survey import Report, Wanted
+from django_redlock.management import age
 from django_redlock.management.printing import Lines, NodesCommand, write
 
 EVERY: Final = 2.0  # seconds
 CLEAR: Final = "\x1b[H\x1b[2J"  # of a terminal
-UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 # What --prometheus goes without: it counts all that there is.
 ALONE: Final = {
     "names": "NAME",
@@ -30,16 +30,6 @@ ALONE: Final = {
     "problems": "--problems",
     "finished": "--finished",
 }
-
-
-def age(text: str) -> float:
-    """Return the seconds in a text such as 90, 90s, 15m, 1h or 2d."""
-    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
-    try:
-        return float(number) * UNITS[unit]
-    except ValueError:
-        msg = f"{text!r} is no age: write seconds, as in 90, or with a unit 90s, 15m, 1h, 2d"
-        raise ArgumentTypeError(msg) from None
 
 
 class Command(NodesCommand):

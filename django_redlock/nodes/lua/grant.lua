@@ -12,8 +12,10 @@
 -- memory refuses, so that it refuses all. Now and then expired names are removed from the index.
 -- A single free name is one SET NX. Whatever that does not grant is decided below it, as for
 -- several names: whose the key is, and which error the node has.
--- A name that is a completion record (``done::label``) is refused by DONE, which tells what HELD does.
--- Returns nonce, GRANTED, g | nonce, HELD | DONE, pttl, label, owner, i | nonce, GONE | nonce, EMPTY
+-- A name that is a completion record (``done::label``) is refused by DONE, which tells what HELD does;
+-- one that is ``once::at:label`` by ONCE, which tells ``at`` besides.
+-- Returns nonce, GRANTED, g | nonce, HELD | DONE, pttl, label, owner, i | nonce, ONCE, the same, at
+-- | nonce, GONE | nonce, EMPTY
 local nonce, n, old, wakeup = ARGV[1], #KEYS - 3, ARGV[6], ARGV[7]
 local counters = redis.call('HMGET', KEYS[1], 'epoch', unpack(ARGV, 9, n + 8))
 local told = redis.call('INFO', 'replication')
@@ -50,16 +52,18 @@ for i = 1, granted and 0 or n do
     if ARGV[8] ~= '0' then redis.pcall('ZADD', KEYS[3], now + ARGV[8], ARGV[8 + n + i]) end
     local owner, label = string.match(value, '^(%x+):%d+:(.*)$')
     local done = string.match(value, '^done::(.*)$')
+    local at, by = string.match(value, '^once::(%d+):(.*)$')
     local revoked, text = string.match(value, '^revoked:([0-9a-f]+):(.*)$')
     if value == 'next::' then
       owner = ''
     elseif revoked and #revoked == 16 then -- else another client wrote it: no digest is told
       owner, label = revoked, text
     else
-      label = label or done or string.match(value, '^rest::(.*)$')
+      label = label or done or by or string.match(value, '^rest::(.*)$')
       owner = string.sub(redis.sha1hex(owner or value), 1, 16)
     end
-    return {nonce, done and 'DONE' or 'HELD', redis.call('PTTL', KEYS[i + 3]), label or '', owner, i - 1}
+    local outcome = done and 'DONE' or at and 'ONCE' or 'HELD'
+    return {nonce, outcome, redis.call('PTTL', KEYS[i + 3]), label or '', owner, i - 1, at}
   end
 end
 if not g then return redis.error_reply('ERR a counter is not a number') end

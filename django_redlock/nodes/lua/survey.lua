@@ -5,10 +5,10 @@
 -- if they are due in the same millisecond. The nonce is the power to release or to remove, so it stays
 -- here: a digest names the owner.
 -- Of a lock that was revoked g is 0, and the label has from whom and why; the label of a mark is the
--- id of its task. The last item is 1 if the name has a waiter, else 0; it needs no ``waits`` that can
+-- id of its task. Of a name whose work was done once, g is when, in milliseconds. The last item is 1 if the name has a waiter, else 0; it needs no ``waits`` that can
 -- be read.
 -- Returns nonce, FOUND, [name, kind, owner digest, pttl, g, label, waited] …, where the next page
--- begins (0: there is none). The kind is "lock", "mark" or "done".
+-- begins (0: there is none). The kind is "lock", "mark", "done" or "once".
 local prefix, most = ARGV[2], tonumber(ARGV[3])
 local marks = string.find(prefix, 'mark:$')
 local t = redis.call('TIME')
@@ -42,8 +42,13 @@ for _, name in ipairs(names) do
       owner, g, label = revoked, '0', text
     else
       if not owner then
-        if string.sub(value, 1, 6) == 'done::' then kind = 'done' end
-        g, label = '', string.match(value, '^rest::(.*)$') or string.match(value, '^done::(.*)$') or ''
+        g, label = string.match(value, '^once::(%d+):(.*)$')
+        if g then
+          kind = 'once'
+        else
+          if string.sub(value, 1, 6) == 'done::' then kind = 'done' end
+          g, label = '', string.match(value, '^rest::(.*)$') or string.match(value, '^done::(.*)$') or ''
+        end
       end
       owner = string.sub(redis.sha1hex(owner or value), 1, 16)
     end

@@ -1,0 +1,306 @@
+"""Work that is done once in a while, and not only one at a time: ``Lock.once``.
+
+The block takes the lock as any other does. If its body succeeds, the lock's name becomes a record
+on the nodes in place of a release, with when the work was done (``core.completion``). Who asks for
+the name in that time gets a ``OnceRun`` that is not fresh, and holds nothing.
+
+The record is written last: a crash before it lets the work be done again, one after it does not.
+With ``OnceLock.atomic`` the order is lock, BEGIN, body, COMMIT, record.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import weakref
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
+
+from django_redlock.core.completion import done_at
+from django_redlock.core.errors import LockTaken
+from django_redlock.core.policy import check_seconds
+from django_redlock.interruption import AsyncBlockExit, Block, BlockExit
+from django_redlock.leases import context
+from django_redlock.leases.lease import Lease
+
+from .atomic import NO_ASYNC, checked_using, ensure, no_truth
+from .callables import finished, is_async
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+
+    from django_redlock.backend import Transaction
+    from django_redlock.core.protocol import Steps
+
+F = TypeVar("F", bound="Callable[..., Any]")
+logger = logging.getLogger("django_redlock")
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+AGAIN: Final = "%r is done, and may be done again: no majority of the nodes has its record"
+
+
+class OnceRun(NamedTuple):
+    """What the block of ``Lock.once`` has to do.
+
+    It is neither true nor false: ``bool()`` of it is a TypeError; ask ``fresh``.
+
+    Attributes:
+        lease: the lease, while the work is to be done; None: it was done before.
+        at: when it was done before, an aware datetime in UTC, by the clock of the machine that did
+            it; None: it is to be done.
+    """
+
+    lease: Lease | None
+    at: datetime | None
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the work is to be done now."""
+        return self.lease is not None
+
+    def __bool__(self) -> NoReturn:
+        msg = f"{self!r} is neither true nor false: write 'if run.fresh:'"
+        raise TypeError(msg)
+
+
+class Nothing:
+    """What a block holds whose work was done before; see ``Block``."""
+
+    ended, lost = True, False
+    block: Callable[[], object] | None = None
+
+
+class Lockable(Protocol):
+    """The part of a ``Lock`` that a ``OnceLock`` uses."""
+
+    def hold(self, block: Block | None, /) -> Lease:
+        """Take the lock for a block."""
+
+    def ahold(self, block: Block | None, /) -> Awaitable[Lease]:
+        """Take the lock as ``hold`` does, in a task."""
+
+    def left(self, lease: Lease) -> None:
+        """Raise LeaseLost for a lost lease, if the lock's ``on_lost`` says so."""
+
+    def durable(self) -> Lockable:
+        """Return this lock for a block that has the transaction inside."""
+
+    def transaction(self, using: str | None) -> Transaction:
+        """Return a transaction that has not begun yet."""
+
+    def of_calls(
+        self, function: Callable[..., Any]
+    ) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Lockable]:
+        """Return what makes the lock of a call of ``function``."""
+
+
+def checked_keep(keep: object, what: str = "keep") -> float:
+    """Return how long a record stays, in seconds.
+
+    Args:
+        keep: a timedelta or a number of seconds.
+        what: the argument's name, for the error.
+
+    Raises:
+        TypeError, ValueError: it makes no sense.
+    """
+    if isinstance(keep, timedelta):
+        keep = keep.total_seconds()
+    elif isinstance(keep, bool) or not isinstance(keep, int | float):
+        msg = f"{what} must be a timedelta or a number of seconds, not {type(keep).__name__}"
+        raise TypeError(msg)
+    return check_seconds(what, keep)
+
+
+def done_before(taken: LockTaken) -> OnceRun | None:
+    """Return the run that finds a record; None: the name is held."""
+    at = done_at(taken.votes)
+    return OnceRun(None, EPOCH + timedelta(milliseconds=at)) if at else None
+
+
+class OnceLock:
+    """A lock whose work is not done again for a while; ``Lock.once`` makes it. Reusable.
+
+    Use it in a ``with`` or ``async with`` statement, whose target is a ``OnceRun``, or as a
+    decorator of a function.
+    """
+
+    def __init__(
+        self, lock: Lockable, keep: float, *, atomic: bool = False, using: object = None
+    ) -> None:
+        self._lock = lock
+        self._atomic = atomic
+        self._using = checked_using(using)
+        self.keep: Final = keep
+
+    def __repr__(self) -> str:
+        return f"<OnceLock of {self._lock!r}, for {self.keep:g} s>"
+
+    if not TYPE_CHECKING:
+
+        def __bool__(self) -> NoReturn:
+            raise TypeError(no_truth(self))
+
+    def atomic(self, using: str | None = None) -> OnceLock:
+        """Put a database transaction into the block: lock, BEGIN, body, COMMIT, record.
+
+        A run that is not fresh begins no transaction. The rest is as for ``Lock.atomic``.
+
+        Args:
+            using: the alias of the database. None: "default".
+        """
+        return OnceLock(self._lock.durable(), self.keep, atomic=True, using=using)
+
+    # -- in a ``with`` --------------------------------------------------------------------------
+
+    def __enter__(self) -> OnceRun:
+        return leave.enter(self, self._begin)
+
+    def _begin(self, block: Block) -> OnceRun:
+        if self._atomic:
+            block.inside = self._lock.transaction(self._using)
+        try:
+            lease = self._lock.hold(block)
+        except LockTaken as taken:
+            return _nothing(block, taken)
+        if self._atomic:
+            block.inside.begin(block.function or weakref.ref(block))
+        return OnceRun(lease, None)
+
+    def __aenter__(self) -> Coroutine[Any, Any, OnceRun]:
+        if self._atomic:
+            raise TypeError(NO_ASYNC)
+        return aleave.aenter(self, self._abegin)
+
+    async def _abegin(self, block: Block) -> OnceRun:
+        try:
+            lease = await self._lock.ahold(block)
+        except LockTaken as taken:
+            return _nothing(block, taken)
+        return OnceRun(lease, None)
+
+    if TYPE_CHECKING:
+
+        def __exit__(self, *error: object) -> None: ...
+        async def __aexit__(self, *error: object) -> None: ...
+
+    # -- decorating -----------------------------------------------------------------------------
+
+    def __call__(self, function: F) -> F:
+        """Run ``function`` once in a while, for each lock that its arguments make.
+
+        A call whose work was done before does not run it, and returns None.
+
+        Raises:
+            TypeError: not a function, or a generator function; or, with ``atomic``, a coroutine
+                function.
+            ValueError: a field is no parameter of the function.
+        """
+        awaits = is_async(function)
+        if awaits and self._atomic:
+            raise TypeError(NO_ASYNC)
+        lock_of = self._lock.of_calls(function)
+
+        def once(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OnceLock:
+            return OnceLock(
+                lock_of(args, kwargs), self.keep, atomic=self._atomic, using=self._using
+            )
+
+        @functools.wraps(function)
+        def locked(*args: Any, **kwargs: Any) -> Any:
+            with once(args, kwargs) as run:
+                return finished(function(*args, **kwargs), function) if run.fresh else None
+
+        @functools.wraps(function)
+        async def alocked(*args: Any, **kwargs: Any) -> Any:
+            async with once(args, kwargs) as run:
+                return await function(*args, **kwargs) if run.fresh else None
+
+        return alocked if awaits else locked  # type: ignore[return-value]
+
+    # -- the end of a block ---------------------------------------------------------------------
+
+    def record(self, lease: Lease) -> Steps[bool]:
+        """Leave a record in place of a release."""
+        return lease.recording(self.keep, at=lease.backend.policy.wall() // 1000)
+
+    def left(self, lease: Lease, *, recorded: bool) -> None:
+        """Say that there is no record, and raise for a lost lease if ``on_lost`` says so."""
+        if not recorded:
+            logger.warning(AGAIN, lease.name)
+        self._lock.left(lease)
+
+
+def _nothing(block: Block, taken: LockTaken) -> OnceRun:
+    """Enter a block whose work was done before; raise the refusal if it was not."""
+    run = done_before(taken)
+    if run is None:
+        raise taken
+    block.keep(Nothing())
+    return run
+
+
+def _end(block: Block, once: OnceLock, kind: type[BaseException] | None) -> None:
+    """Leave a record if the body succeeded, behind the COMMIT if there is one; else release."""
+    lease = block.held
+    if not isinstance(lease, Lease):
+        return
+    if kind is not None:
+        _undo(block)
+        return
+    if block.inside is not None:
+        ensure(lease)
+        block.inside.commit()
+    if lease.ended:  # by the body, which has released it or given it away
+        once.left(lease, recorded=False)
+        return
+    run = lease.backend.run
+    try:
+        recorded = run(once.record(lease))
+    except BaseException:  # rule: the work is done, so what is interrupted is made once more
+        run(once.record(lease))
+        raise
+    once.left(lease, recorded=recorded)
+
+
+def _undo(block: Block) -> None:
+    """Roll back what is not committed, and release what is not recorded."""
+    lease = block.held
+    if not isinstance(lease, Lease):
+        return
+    try:
+        if block.inside is not None:
+            block.inside.roll_back()
+    finally:
+        lease.release()
+
+
+async def _aend(block: Block, once: OnceLock, kind: type[BaseException] | None) -> None:
+    lease = block.held
+    if not isinstance(lease, Lease):
+        return
+    if kind is not None:
+        await lease.arelease()
+        return
+    if lease.ended:
+        once.left(lease, recorded=False)
+        return
+    run = lease.backend.arun
+    try:
+        recorded = await run(once.record(lease))
+    except BaseException:  # rule: as above
+        await run(once.record(lease))
+        raise
+    once.left(lease, recorded=recorded)
+
+
+async def _aundo(block: Block) -> None:
+    if isinstance(block.held, Lease):
+        await block.held.arelease()
+
+
+leave: Final = BlockExit(_end, _undo, context.innermost)
+aleave: Final = AsyncBlockExit(_aend, _aundo, context.innermost)
+if not TYPE_CHECKING:
+    OnceLock.__exit__ = leave
+    OnceLock.__aexit__ = aleave

@@ -1,0 +1,327 @@
+"""Work that is done once: on nodes in memory and real ones, by threads and by asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import math
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from django_redlock import LeaseLost, LockTaken, conf, current_lease, redlock
+from django_redlock.core import completion
+from django_redlock.core.reasons import ReasonCode
+from django_redlock.locks import once as once_module
+from django_redlock.locks.once import OnceLock, OnceRun
+from tests.simulation.mutants import Patch, with_edits
+from tests.support.waiting import eventually
+
+from .test_contracts import MAX_TTL, World, is_free, nothing_held, style, world
+
+__all__ = ["nothing_held", "style", "world"]  # fixtures
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def enter(style: str) -> Callable[..., OnceRun]:
+    """What enters a block, calls something in it, and leaves it."""
+
+    def entered(lock: OnceLock, body: Callable[[], object] = bool) -> OnceRun:
+        with lock as run:
+            if run.fresh:
+                body()
+            return run
+
+    async def awaited(lock: OnceLock, body: Callable[[], object] = bool) -> OnceRun:
+        async with lock as run:
+            if run.fresh:
+                body()
+            return run
+
+    def looped(*args: Any) -> OnceRun:
+        return asyncio.run(awaited(*args))
+
+    return looped if style == "asyncio" else entered
+
+
+def records(world: World, name: str = "name") -> list[str]:
+    """The records of a name on the nodes, without when and by whom."""
+    return [found.value[:6] for found in world.look(name) if found.value.startswith("once::")]
+
+
+def test_the_work_is_done_once_and_who_asks_again_is_told_when(world, enter):
+    """The first block is fresh, and has the lease; the others have nothing to do."""
+    before, done = datetime.now(UTC) - timedelta(milliseconds=1), []
+    first = enter(redlock("name").once(keep=DAY), lambda: done.append(current_lease()))
+    assert (first.fresh, first.at) == (True, None)
+    assert first.lease is not None
+    assert done == [first.lease]
+    assert first.lease.ended
+    eventually(lambda: len(records(world)) == 5)  # far longer than any ttl, on all nodes
+    assert all(MAX_TTL * 1000 < found.pttl <= 86_400_000 for found in world.look("name"))
+    for _ in range(2):
+        again = enter(redlock("name").once(keep=DAY), lambda: done.append(None))
+        assert (again.fresh, again.lease) == (False, None)
+        assert again.at is not None
+        assert before <= again.at <= datetime.now(UTC)
+    assert len(done) == 1
+
+
+def fails(enter: Callable[..., OnceRun]) -> None:
+    """A body raises."""
+    with pytest.raises(ZeroDivisionError):
+        enter(redlock("name").once(keep=60), lambda: 1 / 0)
+
+
+def test_a_body_that_raised_leaves_no_record(world, enter):
+    """The name is free, and the next one does the work."""
+    fails(enter)
+    is_free(world, "name")
+    assert enter(redlock("name").once(keep=60)).fresh
+
+
+def test_a_lease_that_was_lost_leaves_no_record(world, enter, caplog):
+    """Another may be at it: its body counts, and not this one."""
+
+    def lose() -> None:
+        lease = current_lease()
+        assert lease is not None
+        lease.expire()
+
+    assert enter(redlock("name").once(keep=60), lose).fresh
+    assert records(world) == []
+    assert "has left no record" in caplog.text
+    with pytest.raises(LeaseLost):
+        enter(redlock("other", on_lost="raise").once(keep=60), lose)
+    assert records(world, "other") == []
+
+
+def test_a_lease_that_was_revoked_leaves_no_record(world, enter):
+    """Whoever took it away wants the work to be done again, or not at all."""
+    enter(redlock("name").once(keep=60), lambda: on_a_thread(lambda: redlock.revoke("name")))
+    assert records(world) == []
+
+
+def on_a_thread(job: Callable[[], object]) -> None:
+    """Do it where no event loop runs."""
+    thread = threading.Thread(target=job)
+    thread.start()
+    thread.join()
+
+
+def test_a_lease_that_the_body_has_released_leaves_no_record(world, enter, caplog):
+    """The name was free meanwhile."""
+
+    def release() -> None:
+        lease = current_lease()
+        assert lease is not None
+        on_a_thread(lease.release)
+
+    enter(redlock("name").once(keep=60), release)
+    assert records(world) == []
+    assert "may be done again" in caplog.text
+
+
+def test_a_name_that_is_held_is_refused_as_by_any_lock(world, enter):
+    """It is not done yet: whoever asks may wait, or come back."""
+    with redlock("name"), pytest.raises(LockTaken) as refused:
+        enter(redlock("name").once(keep=60))
+    assert refused.value.code == ReasonCode.HELD
+
+
+def test_a_plain_lock_of_the_name_is_refused_by_the_record(world, enter):
+    """With when to come back; give work that is done once a name of its own."""
+    enter(redlock("name").once(keep=60))
+    for wait in (0, math.inf):
+        with pytest.raises(LockTaken) as refused:
+            redlock("name").acquire(wait=wait)
+        assert refused.value.code == ReasonCode.RECORDED
+        assert refused.value.retry_after == pytest.approx(60, abs=30)
+
+
+def met_after_wipes(world: World, enter: Callable[..., OnceRun]) -> int:
+    """How often the work was done, while one node after the other loses its data."""
+    done: list[int] = []
+    enter(redlock("name").once(keep=DAY), lambda: done.append(1))
+    eventually(lambda: len(world.look("name")) == 5)
+    lasts = min(found.pttl for found in world.look("name"))
+    for _ in range(4):
+        world.wipe("name", on=4)
+        enter(redlock("name").once(keep=DAY), lambda: done.append(1))
+        eventually(lambda: len(world.look("name")) == 5)
+        assert max(found.pttl for found in world.look("name")) <= lasts
+    return len(done)
+
+
+def test_whoever_meets_a_record_puts_it_back(world, enter):
+    """Four of five nodes lose it, again and again: it is not forgotten, and not prolonged."""
+    assert met_after_wipes(world, enter) == 1
+    values = {found.value for found in world.look("name")}
+    assert len(values) == 1  # with the same time, and who did it
+
+
+def test_a_record_that_nobody_puts_back_is_noticed(world, enter):
+    """Broken: callers leave the nodes as they were."""
+    forgetful = Patch(completion, "put_back", lambda _: lambda *_, **__: None)
+    with with_edits(forgetful):
+        enter(redlock("name").once(keep=DAY))
+        eventually(lambda: len(world.look("name")) == 5)
+        world.wipe("name", on=4)
+        assert not enter(redlock("name").once(keep=DAY)).fresh
+        assert len(records(world)) == 1
+
+
+def test_a_record_before_the_body_is_noticed(world, enter):
+    """Broken: the work is recorded at its start. A body that raises is never done."""
+
+    def hasty(begin: Callable[..., OnceRun]) -> Callable[..., OnceRun]:
+        @functools.wraps(begin)
+        def begun(self: OnceLock, block: Any) -> OnceRun:
+            run = begin(self, block)
+            if run.lease is not None:
+                run.lease.backend.run(self.record(run.lease))
+            return run
+
+        return begun
+
+    def of_tasks(begin: Callable[..., Any]) -> Callable[..., Any]:
+        async def begun(self: OnceLock, block: Any) -> OnceRun:
+            run: OnceRun = await begin(self, block)
+            if run.lease is not None:
+                await run.lease.backend.arun(self.record(run.lease))
+            return run
+
+        return begun
+
+    with with_edits(Patch(OnceLock, "_begin", hasty), Patch(OnceLock, "_abegin", of_tasks)):
+        fails(enter)
+        assert not enter(redlock("name").once(keep=60)).fresh
+
+
+def test_when_the_record_is_over_the_work_is_done_again(world, enter):
+    """Each record lasts for what its own run says."""
+    assert enter(redlock("name").once(keep=timedelta(milliseconds=200))).fresh
+    eventually(lambda: world.look("name") == [])
+    assert enter(redlock("name").once(keep=DAY)).fresh
+    assert not enter(redlock("name").once(keep=0.001)).fresh
+
+
+def test_all_who_wait_hear_that_the_work_is_done(world, enter, caplog):
+    """Nobody waits until its time is over: one wakes the next."""
+    caplog.set_level(logging.ERROR)
+    found: list[OnceRun] = []
+    lock = redlock("name", wait=MAX_TTL * 10)
+    threads = [
+        threading.Thread(target=lambda: found.append(enter(lock.once(keep=DAY)))) for _ in range(4)
+    ]
+
+    def wait_for_all() -> None:
+        for each in threads:
+            each.start()
+        group = conf.backend("default").group
+        eventually(lambda: sum(group.waiting().values()) == 4, within=MAX_TTL)
+
+    assert enter(redlock("name").once(keep=DAY), wait_for_all).fresh
+    for each in threads:
+        each.join(MAX_TTL)
+    assert [run.fresh for run in found] == [False] * 4
+
+
+def test_a_decorated_function_runs_once_and_returns_none_then(world, style):
+    """For each lock that its arguments make; the result of a run is its caller's."""
+    ran: list[int] = []
+
+    def report(day: int) -> int:
+        ran.append(day)
+        return day
+
+    async def areport(day: int) -> int:
+        return report(day)
+
+    call: Callable[[int], Any] = redlock("report:{day}").once(keep=DAY)(report)
+    if style == "asyncio":
+        acall = redlock("report:{day}").once(keep=DAY)(areport)
+
+        def call(day: int) -> Any:
+            return asyncio.run(acall(day))
+
+    assert [call(1), call(1), call(2), call(1)] == [1, None, 2, None]
+    assert ran == [1, 2]
+
+
+def test_a_revoked_record_lets_the_work_be_done_again(world, enter):
+    """``revoke`` and ``redlock_release`` take a record away as they take a lock."""
+    enter(redlock("name").once(keep=DAY))
+    eventually(lambda: len(records(world)) == 5)
+    found = redlock.revoke("name")
+    assert (found.done, found.on, found.free_in) == (True, 5, 0.0)
+    assert enter(redlock("name").once(keep=DAY)).fresh
+
+
+def test_the_state_says_that_it_is_done_and_when(world, enter):
+    """As the pages do; one node that has the record is enough."""
+    enter(redlock("name").once(keep=DAY))
+    eventually(lambda: len(records(world)) == 5)
+    world.wipe("name", on=4)
+    state = redlock("name").state()
+    assert (state.kind, state.held, state.holder, state.fence) == ("done", False, "", None)
+    assert state.remaining is not None
+    assert 86_000 < state.remaining <= 86_400
+    run = enter(redlock("name").once(keep=DAY))
+    assert state.since == run.at
+
+
+def test_an_end_that_is_interrupted_records_all_the_same(world, enter, monkeypatch):
+    """The work is done: an exception at the record's first step does not undo that."""
+    record, calls = OnceLock.record, []
+
+    def interrupted(self: OnceLock, lease: Any) -> Any:
+        calls.append(lease)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return record(self, lease)
+
+    monkeypatch.setattr(OnceLock, "record", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        enter(redlock("name").once(keep=DAY))
+    eventually(lambda: len(records(world)) == 5)
+
+
+@pytest.mark.parametrize(
+    ("keep", "text"),
+    [
+        (0, "keep must be more than 0 seconds"),
+        (timedelta(days=-1), "keep must be more than 0 seconds"),
+        (math.inf, "finite"),
+        (math.nan, "keep must be"),
+        (2e9, "keep must be at most"),
+        ("1d", "keep must be a timedelta or a number of seconds, not str"),
+        (True, "keep must be a timedelta or a number of seconds, not bool"),
+        (None, "keep must be a timedelta or a number of seconds, not NoneType"),
+    ],
+)
+def test_a_time_that_makes_no_sense_is_refused(keep, text):
+    """With the argument's name and what it may be."""
+    with pytest.raises((TypeError, ValueError), match=text):
+        redlock("name").once(keep=keep)
+
+
+def test_what_makes_no_sense_is_refused():
+    """Several names, an answer in ``if``, and a transaction for a coroutine."""
+    with pytest.raises(ValueError, match="once takes one name, not 2"):
+        redlock(["a", "b"]).once(keep=60)
+    with pytest.raises(TypeError, match=r"write 'if run\.fresh:'"):
+        bool(OnceRun(None, datetime.now(UTC)))
+    with pytest.raises(TypeError, match="is a description"):
+        bool(redlock("name").once(keep=60))
+    with pytest.raises(TypeError, match="Django has no transactions for coroutines"):
+        redlock("name").once(keep=60).atomic()(asyncio.sleep)
+    with pytest.raises(TypeError, match="generator function"):
+        redlock("name").once(keep=60)(lambda: (yield))
+    assert "for 60 s" in repr(redlock("name").once(keep=60))
+    assert once_module.EPOCH.tzinfo is UTC
