@@ -1,0 +1,50 @@
+"""A lock that up to k processes hold: k *slots*, each of which is an ordinary lock.
+
+Slot 2 of the name "openai" is the lock whose name is "openai", the character ``MARK`` and "2". No
+user can write that character in a name, so a plain lock named "openai" is another lock. What a
+client takes for k stands behind ``MARK`` in the owner label that it leaves in the key, for people
+to see: two clients may have different ones, as while a new version is being rolled out.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+MARK: Final = "\x1f"
+MOST: Final = 128  # slots of a name
+
+
+class Slot(NamedTuple):
+    """What the name of a lock on a node says.
+
+    Attributes:
+        name: as the user wrote it.
+        slot: the slot, from 0; None: it is a plain lock.
+    """
+
+    name: str
+    slot: int | None
+
+
+def name_of(name: str, slot: int) -> str:
+    """Return the name of the lock that is a slot of ``name``."""
+    return f"{name}{MARK}{slot}"
+
+
+def slot_of(name: str) -> Slot:
+    """Return what the name of a lock on a node says; other clients may have written it."""
+    plain, mark, digits = name.rpartition(MARK)
+    if mark and digits.isascii() and digits.isdigit() and len(digits) <= len(str(MOST)):
+        return Slot(plain, int(digits))
+    return Slot(name, None)
+
+
+def label_with(label: str, limit: int) -> str:
+    """Return an owner label that tells what its holder takes for k."""
+    return f"{label}{MARK}{limit}"
+
+
+def label_of(label: str) -> tuple[str, int | None]:
+    """Return the owner label as people see it, and what its holder takes for k, if it tells."""
+    plain, limit = slot_of(label)
+    return plain, limit
