@@ -96,6 +96,7 @@ ENTRIES: Final = [
     tests("faults", "Storms, rolling restarts, interruptions, waiting beside deaths.", "faults"),
     tests("fencing", "Fenced rows on each database.", "fencing"),
     tests("celery", "Workers, pools and brokers that are killed.", "celery"),
+    tests("tasks", "Workers of Django's own tasks that are killed; Django 6 has them.", "tasks"),
     tests("views", "Double and repeated requests to real servers.", "views", "idempotency"),
     tests("django", "Commands, and pages in a browser.", "django"),
     tests("models", "Models and simulated worlds beyond the small.", "core", "simulation"),
