@@ -1242,6 +1242,14 @@ def test_which_lock_is_an_obstacle_to_a_mark(pair, label, other):
     assert pair.mark(NONCES[0], "a", ["b"], "me")[1] == (b"TAKEN" if other else b"MARKED")
 
 
+def test_a_record_of_work_is_no_run(pair):
+    """It may stay for days: a message in that time is sent, and is told when the work was done."""
+    pair.grant(NONCES[1], ["b"], label="h:1(t):other-1")
+    pair.complete(NONCES[1], ["b"], STEP, at=12_345)
+    assert pair.client.get(f"{LOCK}b") == b"once::12345:h:1(t):other-1"
+    assert pair.mark(NONCES[0], "a", ["b"], "me")[1] == b"MARKED"
+
+
 def test_marks_tell_attempts_apart(pair):
     """The digest is that of the mark's nonce; a run has none."""
     digests = set()
