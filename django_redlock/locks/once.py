@@ -132,6 +132,7 @@ class OnceLock:
         self._atomic = atomic
         self._using = checked_using(using)
         self.keep: Final = keep
+        self.raise_loss: Final = lock.left
 
     def __repr__(self) -> str:
         return f"<OnceLock of {self._lock!r}, for {self.keep:g} s>"
@@ -192,8 +193,8 @@ class OnceLock:
         A call whose work was done before does not run it, and returns None.
 
         Raises:
-            TypeError: not a function, or a generator function; or, with ``atomic``, a coroutine
-                function.
+            TypeError: not a function, or a generator function; with ``atomic``, a coroutine
+                function; with ``on_lost="cancel"``, a plain one.
             ValueError: a field is no parameter of the function.
         """
         awaits = is_async(function)
@@ -228,7 +229,7 @@ class OnceLock:
         """Say that there is no record, and raise for a lost lease if ``on_lost`` says so."""
         if not recorded:
             logger.warning(AGAIN, lease.name)
-        self._lock.left(lease)
+        self.raise_loss(lease)
 
 
 def _nothing(block: Block, taken: LockTaken) -> OnceRun:
@@ -279,8 +280,11 @@ async def _aend(block: Block, once: OnceLock, kind: type[BaseException] | None) 
     lease = block.held
     if not isinstance(lease, Lease):
         return
+    lost = block.inside is not None and block.inside.end(kind)
     if kind is not None:
         await lease.arelease()
+        if lost:
+            once.raise_loss(lease)
         return
     if lease.ended:
         once.left(lease, recorded=False)
@@ -295,6 +299,8 @@ async def _aend(block: Block, once: OnceLock, kind: type[BaseException] | None) 
 
 
 async def _aundo(block: Block) -> None:
+    if block.inside is not None:
+        block.inside.end(None)
     if isinstance(block.held, Lease):
         await block.held.arelease()
 
