@@ -328,7 +328,7 @@ class Walk:
             lambda: self.pair.look(self.names[0], self.ttl): 12,
             lambda: self.pair.claim(self.names[0]): 6,
             lambda: self.pair.rest(self.nonce, self.names, self.ttl): 8,
-            lambda: self.pair.complete(self.nonce, self.names, self.ttl): 5,
+            lambda: self.pair.complete(self.nonce, self.names, self.ttl): 9,
             self.do_once: 4,
             self.revoke: 14,
             lambda: self.pair.give_back(self.nonce, self.names, rng.choice(NONCES)): 10,
@@ -336,7 +336,7 @@ class Walk:
                 rng.choice([[], self.names, ["no", *NAMES]]),
                 index=rng.choice([HELD, MARKS, RECORDS]),
             ): 28,
-            self.interfere: 9,
+            self.interfere: 6,
             self.empty: 1,
         }
         rng.choices(list(ways), list(ways.values()))[0]()
@@ -512,7 +512,7 @@ def test_the_random_questions_meet_every_answer(pair, monkeypatch):
         return answer
 
     monkeypatch.setattr(Pair, "ask", noting)
-    walk = Walk(pair, 10)
+    walk = Walk(pair, 7)
     words, kept = set(), 0
     for _ in range(1_200):
         walk.step()
