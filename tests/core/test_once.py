@@ -174,7 +174,7 @@ def wakes_the_next() -> bool:
     table = Table(3)
     assert put_back(table, NO, Wakeup("e" * 32), Once(), wait=60.0) is None
     *_, wake = table.asked
-    return (wake.command, wake.touched, wake.flags) == ("release", frozenset(), "1")
+    return wake.command == "release" and (wake.touched, wake.flags) == (frozenset(), "1")
 
 
 def test_each_waiter_that_hears_of_a_record_wakes_the_next():
