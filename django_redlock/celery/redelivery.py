@@ -20,7 +20,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn
 
 from celery import signals, states
 from celery.exceptions import Ignore, OperationalError, Reject, Retry, SoftTimeLimitExceeded
@@ -32,7 +32,7 @@ from django_redlock.locks.lock import Lock
 from django_redlock.locks.template import LockTemplate
 from django_redlock.work import redelivery as core
 from django_redlock.work.plan import Plan
-from django_redlock.work.redelivery import FINISHED, Fate, Refusal, Skipped, count
+from django_redlock.work.redelivery import Fate, Refusal, Skipped, count
 
 from .backoff import pause, visibility_timeout
 from .marks import PutOff
@@ -41,7 +41,6 @@ from .publishing import HEADER, NUMBER, history, same_message
 logger = logging.getLogger("django_redlock")
 SUCCEEDED: Final = "%s[%s] has succeeded before: this copy does not run"
 NUMBERS: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}").fullmatch  # of messages
-Name: TypeAlias = str | tuple[str, ...]  # of a lock
 ATTRIBUTE: Final = "redlock_run"  # of a request: its ``Delivery``, when that has a run name
 
 
@@ -100,7 +99,7 @@ class Delivery(core.Delivery):
         again = own or (self.has_message and self._may_have_run)
         fate = self.fate(refusal, is_own=own, may_have_run=again)
         if fate is Fate.FINISHED:
-            self._note_finished(FINISHED, lock, refusal.name)
+            self.note_finished(lock, refusal.name)
             raise Ignore("an earlier run of this message has finished")
         if fate is Fate.LATER:
             silently = self.number is not None and (own or self.is_copy)
@@ -175,12 +174,8 @@ class Delivery(core.Delivery):
             logger.warning(text, task.name, task.request.id)
             return False
         if succeeded:
-            self._note_finished(SUCCEEDED, lock, one_or_all(lock.names))
+            self.note_finished(lock, one_or_all(lock.names), SUCCEEDED)
         return succeeded
-
-    def _note_finished(self, text: str, lock: Lock, name: Name) -> None:
-        logger.info(text, self.task.name, self.task.request.id)
-        self.notify(TaskOutcome.FINISHED_BEFORE, lock, name)
 
     @contextmanager
     def run(self, options: LockTemplate, lock: Lock) -> Iterator[None]:

@@ -50,7 +50,7 @@ from django_redlock.work import redelivery as core
 from django_redlock.work.backoff import pause
 from django_redlock.work.marks import Mark
 from django_redlock.work.plan import ATTRIBUTE, OnDuplicate, Plan, plan_of
-from django_redlock.work.redelivery import FINISHED, Fate, Refusal, Skipped, count
+from django_redlock.work.redelivery import Fate, Refusal, Skipped, count
 
 if TYPE_CHECKING:
     from django_redlock.leases.lease import Lease
@@ -197,8 +197,7 @@ class Delivery(core.Delivery):
             return self._defer(task, refusal, lock, again=again)
         self.drop_mark(lock)
         if fate is Fate.FINISHED:
-            logger.info(FINISHED, self.name, self.task_id)
-            self.notify(TaskOutcome.FINISHED_BEFORE, lock, refusal.name)
+            self.note_finished(lock, refusal.name)
             return self._stored()
         if fate is Fate.SKIPPED:
             return self.skip(refusal, lock)

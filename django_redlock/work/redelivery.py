@@ -43,6 +43,7 @@ logger = logging.getLogger("django_redlock")
 FINISHED: Final = "%s[%s] has finished before: this copy does not run"
 ROOM: Final = 60.0  # seconds for which a record stays after a copy may be delivered
 Refusal: TypeAlias = LockTaken | NodesUnavailable
+Name: TypeAlias = str | tuple[str, ...]  # of a lock
 
 
 class Skipped(dict[str, Any]):
@@ -118,9 +119,7 @@ class Delivery:
         """The owner label, ``host:process(task):task_id``; None: there is no task id."""
         return None if self.task_id is None else label_of(self.name, self.task_id)
 
-    def notify(
-        self, outcome: TaskOutcome, lock: Lock, name: str | tuple[str, ...], **more: Any
-    ) -> None:
+    def notify(self, outcome: TaskOutcome, lock: Lock, name: Name, **more: Any) -> None:
         """Let signals and metrics know what became of the message, if it is a task's."""
         if self.name:
             more |= {"alias": lock.alias, "name": name, "template": lock.template}
@@ -188,6 +187,11 @@ class Delivery:
         return Skipped(f"the work was done at {at.isoformat(timespec='seconds')}")
 
     # -- a message that has finished --------------------------------------------------------------
+
+    def note_finished(self, lock: Lock, name: Name, text: str = FINISHED) -> None:
+        """Say that an earlier run of the message has finished."""
+        logger.info(text, self.name, self.task_id)
+        self.notify(TaskOutcome.FINISHED_BEFORE, lock, name)
 
     def take(self, options: LockTemplate, lock: Lock) -> None:
         """Take the run name, if there is one, before the key is asked for.
