@@ -34,6 +34,7 @@ from .core.reasons import CHECKS
 from .leases.lease import RENEWALS
 from .locks.lock import decorated
 from .locks.options import Options
+from .transactions import no_database
 
 E001: Final = "django_redlock.E001"  # conf refuses a setting
 E003: Final = "django_redlock.E003"  # an alias, ttl or min_hold that no lock can have
@@ -101,6 +102,13 @@ def documented(found: Iterable[checks.CheckMessage]) -> list[checks.CheckMessage
         if app == "django_redlock" and address not in (each.hint or ""):
             each.hint = f"{each.hint or ''} See {address}".lstrip()
     return messages
+
+
+def check_using(broken: str, using: str | None) -> Messages:
+    """Report a database that there is not, in a sentence that begins with what is broken by it."""
+    if using is not None and (problem := no_database(using)):
+        hint = "Correct using= there, or DATABASES."
+        yield checks.Error(f"{broken}: {problem}.", hint=hint, id=E003)
 
 
 def check_options(where: str, alias: str, options: Options) -> Messages:

@@ -27,8 +27,7 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import conf
-from django_redlock.checks import E003, check_options, documented
-from django_redlock.transactions import no_database
+from django_redlock.checks import check_options, check_using, documented
 from django_redlock.work.plan import Plan, plan_of
 
 from .backoff import visibility_timeout
@@ -159,13 +158,7 @@ def _found() -> list[checks.CheckMessage]:
 def _impossible(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
     broken = f"The task {task.name} fails in each run"
     yield from check_options(broken, plan.template.alias, plan.template.options)
-    problem = no_database(plan.using) if plan.using is not None else ""
-    if problem:
-        yield checks.Error(
-            f"No message of the task {task.name} can be sent: {problem}.",
-            hint="Correct using= there, or DATABASES.",
-            id=E003,
-        )
+    yield from check_using(f"No message of the task {task.name} can be sent", plan.using)
 
 
 def _risks(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:

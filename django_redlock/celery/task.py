@@ -171,12 +171,11 @@ def _decorate(
             try:
                 with delivery.run(own, lock), plan.block(lock) as found:
                     entered = True
-                    if isinstance(found, OnceRun) and found.at is not None:
-                        return delivery.skip_done(lock, found.at)  # its mark goes at the end
-                    lease = found.lease if isinstance(found, OnceRun) else found
-                    assert lease is not None  # it is fresh
+                    lease, at = found if isinstance(found, OnceRun) else (found, None)
+                    if at is not None:
+                        return delivery.skip_done(lock, at)  # its mark goes at the end
                     mark.drop()  # the lock is the mark from here on
-                    if delivery.has_succeeded(lock, lease.name):
+                    if delivery.has_succeeded(lock):
                         raise Ignore("an earlier run of this message has succeeded")
                     body: Callable[..., Any] = function
                     if plan.marks and delivery.has_message:

@@ -419,8 +419,6 @@ class Lock:
             ValueError: a field is no parameter of the function.
         """
         wrap = await_under if is_async(function) else run_under
-        if self.cancels and wrap is run_under:
-            raise TypeError(ONLY_ASYNC)
         return wrap(function, self.of_calls(function))  # type: ignore[return-value]
 
     def of_calls(
@@ -429,8 +427,11 @@ class Lock:
         """Return what makes the lock of a call of ``function`` from the call's arguments.
 
         Raises:
+            TypeError: a plain function, with ``on_lost="cancel"``.
             ValueError: a field is no parameter of the function.
         """
+        if self.cancels and not is_async(function):
+            raise TypeError(ONLY_ASYNC)
         with suppress(TypeError):  # of a callable without a hash
             decorated[function] = self._alias, self._options
         if self._filled:  # by ``LockTemplate.named``: braces are of a value

@@ -327,7 +327,8 @@ class MemoryNode:
         found = MARK.fullmatch(self.get(mark) or "")
         owner, other = (digest(found[1]), found[2]) if found else ("", task_id)
         for key in request.locks:
-            found = RUN.search(self.get(key) or "")
+            lock = self.get(key) or ""
+            found = None if ONCE.fullmatch(lock) else RUN.search(lock)
             if found and found[1] == request.task and other == task_id:
                 owner, other = "", found[2]
         if other != task_id:

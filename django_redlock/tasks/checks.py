@@ -12,8 +12,7 @@ from django.tasks import Task
 from django.tasks.backends.dummy import DummyBackend
 from django.tasks.backends.immediate import ImmediateBackend
 
-from django_redlock.checks import E003, check_options, documented
-from django_redlock.transactions import no_database
+from django_redlock.checks import check_options, check_using, documented
 from django_redlock.work.plan import Plan, plan_of
 
 from .backend import UniqueBackend
@@ -52,13 +51,7 @@ def _found(task: AnyTask, plan: Plan) -> Iterator[checks.CheckMessage]:
     yield from check_options(
         f"{name} fails in each run", plan.template.alias, plan.template.options
     )
-    problem = no_database(plan.using) if plan.using is not None else ""
-    if problem:
-        yield checks.Error(
-            f"{name} cannot be enqueued: {problem}.",
-            hint="Correct using= there, or DATABASES.",
-            id=E003,
-        )
+    yield from check_using(f"{name} cannot be enqueued", plan.using)
     backend = task.get_backend()
     where, kind = f"TASKS[{task.backend!r}]", type(backend).__name__
     if isinstance(backend, ImmediateBackend | DummyBackend):

@@ -99,8 +99,6 @@ class Plan:
                 "its work is done: with once, write on_unavailable='retry' or 'raise'"
             )
             raise ValueError(msg)
-        if once is not None and len(check_names(key) if key is not None else ()) > 1:
-            raise ValueError("once takes one key: it is that of the work")
         if using is not None and not isinstance(using, str):
             msg = f"using must be the name of a database, as in DATABASES, not {using!r}"
             raise TypeError(msg)
@@ -108,6 +106,8 @@ class Plan:
         self._task_name = f"{function.__module__}.{getattr(function, '__name__', '')}"
         self._signature = inspect.signature(function)
         self._names = None if key is None else check_names(key)
+        if once is not None and self._names is not None and len(self._names) > 1:
+            raise ValueError("once takes one key: it is that of the work")
         self._check_fields(without=owner)
 
     def block(self, lock: Lock) -> Lock | OnceLock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from django.tasks import task
@@ -113,6 +114,25 @@ def dropping(account):
 @locked_task("account:{account}", mode="until_finished", on_duplicate=lambda found: [found.id])
 def calling(account):
     return body(account)
+
+
+@task
+@locked_task("digest:{user}", once=timedelta(hours=20), on_conflict="retry")
+def daily(user):
+    return body(user)
+
+
+@task
+@locked_task("digest:{user}", once=timedelta(hours=20), on_conflict="retry")
+async def adaily(user):
+    await asyncio.sleep(0)
+    return body(user)
+
+
+@task
+@locked_task("digest:{user}", once=timedelta(hours=20), mode="until_finished", on_duplicate="raise")
+def strict_daily(user):
+    return body(user)
 
 
 @task

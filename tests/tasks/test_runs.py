@@ -354,8 +354,8 @@ def test_options_that_make_no_sense_are_refused():
         locked_task("name", queue_ttl=5)(lambda: None)
     with pytest.raises(ValueError, match="on_conflict='skip' would drop it"):
         locked_task("name", mode="until_started")(lambda: None)
-    with pytest.raises(TypeError, match="no keyword 'once'"):
-        locked_task("name", once=True)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="no keyword 'lifetime'"):
+        locked_task("name", lifetime=5)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="nobody"):
         locked_task("name:{nobody}")(lambda: None)
 
