@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 from .policy import milliseconds
 from .protocol import Answer, Command, LockKeys, Request, Vote, Wire, message
 from .reasons import Reason, ReasonCode, because
+from .slots import without_limit
 
 # An enum's member costs five times a name.
 YES: Final = Answer.YES
@@ -82,9 +83,18 @@ def items_of(request: Request, reply: list[Any], count: int) -> list[Any] | None
     return items if reply[1] == request.done and len(items) == count else None
 
 
-def wakeup_vote(node: str, item: object) -> Vote | None:
-    """Return a vote with what was found in a queue, as text."""
-    return Vote(node, YES, result=item.decode("ascii", "replace")) if is_bytes(item) else None
+def wakeup_vote(node: str, item: object, which: int = 0) -> Vote | None:
+    """Return a vote with what was found in a queue, as text, and in which of several."""
+    if not is_bytes(item):
+        return None
+    return Vote(node, YES, result=item.decode("ascii", "replace"), which=which)
+
+
+def slots_left(item: object, count: int) -> tuple[float | None, ...] | None:
+    """Return the seconds until each slot of a limited lock is free; None: it makes no sense."""
+    if not (isinstance(item, list) and len(item) == count and all(map(is_pttl, item))):
+        return None
+    return tuple(map(seconds_left, item))
 
 
 def _gone(node: str, reply: list[Any]) -> Vote | None:
@@ -113,7 +123,7 @@ def _told_why(vote: Vote | None, more: list[Any]) -> Vote | None:
         return vote
     if len(more) > 1 or not is_bytes(more[0]):
         return None
-    why = because(ReasonCode.REVOKED, text=as_text(more[0])[:REVOKED_TEXT])
+    why = because(ReasonCode.REVOKED, text=without_limit(as_text(more[0]))[:REVOKED_TEXT])
     return vote._replace(reason=why)
 
 
@@ -139,7 +149,8 @@ class Acquire(NamesRequest):
     """Grant all names to the nonce, or none.
 
     A YES has the ``fence``. A refusal has ``left``, ``holder``, ``owner``, ``which``; its result is
-    when the work was done, in milliseconds since 1970, if it is by a record that tells.
+    when the work was done, in milliseconds since 1970, if it is by a record that tells; of a slot,
+    ``slots_left``.
 
     Attributes:
         wish: the caller's wall clock, for the grant number.
@@ -148,6 +159,8 @@ class Acquire(NamesRequest):
         opener: the nonce that has woken the caller, of a lease that is over; or "".
         waits: the milliseconds for which the node believes that the caller waits if it is refused;
             0: it does not wait.
+        slots: how many slots the lock has of which the name is one; the caller waits for any of
+            them. 0: it is no slot.
     """
 
     command = Command.GRANT
@@ -161,6 +174,7 @@ class Acquire(NamesRequest):
     old: str = ""
     opener: str = ""
     waits: int = 0
+    slots: int = 0
 
     def wire(self) -> Wire:
         target = self.target
@@ -174,6 +188,7 @@ class Acquire(NamesRequest):
             str(self.waits),
             *target.fields,
             *target.names,
+            *((str(self.slots),) if self.slots else ()),
         )
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
@@ -182,7 +197,12 @@ class Acquire(NamesRequest):
             number = grant_number(items[0]) if len(items) == 1 else 0
             return Vote(node, YES, number) if number else None
         if outcome in (b"HELD", b"DONE"):  # a node may have sent what has no hash
-            return self._refused(node, items, None if outcome == b"HELD" else RECORDED)
+            reason = None if outcome == b"HELD" else RECORDED
+            if not self.slots:
+                return self._refused(node, items, reason)
+            left = slots_left(items.pop() if items else None, self.slots)
+            found = self._refused(node, items, reason)
+            return found._replace(result=left) if found and left else None
         if outcome == b"ONCE" and items and (at := grant_number(items.pop())):
             found = self._refused(node, items, RECORDED)
             return found and found._replace(result=at)
@@ -204,7 +224,7 @@ class Acquire(NamesRequest):
             node,
             NO,
             left=seconds_left(left),
-            holder=as_text(label)[:LABEL],
+            holder=without_limit(as_text(label))[:LABEL],
             owner=owner.decode("ascii"),
             which=which,
             reason=reason,
@@ -328,7 +348,8 @@ def _revoked_in(items: object, count: int) -> dict[int, str] | None:
     which, texts = items[::2], items[1::2]
     if not (all(is_count(each, count - 1) for each in which) and all(map(is_bytes, texts))):
         return None
-    return {i: as_text(text)[:REVOKED_TEXT] for i, text in zip(which, texts, strict=True)}
+    shown = [without_limit(as_text(text))[:REVOKED_TEXT] for text in texts]
+    return dict(zip(which, shown, strict=True))
 
 
 def is_outcome(item: object) -> bool:
@@ -594,6 +615,8 @@ class Look(Request):
     Attributes:
         which: the index of the name.
         waits: the milliseconds for which the node believes that.
+        slots: how many slots the lock has of which the name is one: it is about all of them, and
+            the result is ``slots_left``. 0: it is no slot.
     """
 
     command = Command.LOOK
@@ -602,15 +625,20 @@ class Look(Request):
     target: LockKeys
     which: int
     waits: int
+    slots: int = 0
 
     def wire(self) -> Wire:
         return (self.target.waits, self.target.keys[self.which]), (
             str(self.waits),
             self.target.names[self.which],
+            *((str(self.slots),) if self.slots else ()),
         )
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         items = items_of(self, reply, 1)
+        if self.slots:
+            left = slots_left(items[0], self.slots) if items else None
+            return Vote(node, YES, result=left) if left else None
         return Vote(node, YES, left=seconds_left(items[0])) if items and is_pttl(items[0]) else None
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from django_redlock.core.commands import ANY_TASK
 from django_redlock.core.protocol import WITH_EPOCH, Answer, LockKeys, Request, Vote, Wakeup
 from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.core.slots import name_of, slot_of
 from django_redlock.interruption import Latch, drain
 
 from .background import reset_in_child
@@ -204,6 +205,8 @@ class MemoryNode:
                 once = ONCE.fullmatch(value)
                 refused = "ONCE" if once else "DONE" if DONE.fullmatch(value) else "HELD"
                 told = [self.pttl(key), label_in(value), owner_of(value), which]
+                if request.slots:
+                    return [refused, *told, self._of_slots(target, request.slots, request.waits)]
                 return [refused, *told, *([once["at"]] if once else ())]
         now, fields = self.clock(), target.fields
         number = max(
@@ -216,6 +219,15 @@ class MemoryNode:
             self._set(key, f"{request.nonce}:{number}:{request.label}", request.ttl)
             self.held[name] = int(now) + request.ttl
         return ["GRANTED", str(number)]
+
+    def _of_slots(self, target: LockKeys, slots: int, waits: int) -> list[int]:
+        """Return the pttl of each slot, and note that each has a waiter."""
+        (key,), (name,) = target.keys, target.names
+        each = range(slots)
+        if waits:
+            due = int(self.clock()) + waits
+            self.waits |= {name_of(slot_of(name).name, slot): due for slot in each}
+        return [self.pttl(name_of(slot_of(key).name, slot)) for slot in each]
 
     def _raise(self, request: commands.Raise, number: int) -> list[object]:
         beginning = f"{request.nonce}:{number}:"
@@ -354,6 +366,8 @@ class MemoryNode:
     def _look(self, request: commands.Look) -> list[object]:
         now, target = int(self.clock()), request.target
         self.waits = {name: due for name, due in self.waits.items() if due > now}
+        if request.slots:
+            return ["LOOKED", self._of_slots(target, request.slots, request.waits)]
         self.waits[target.names[request.which]] = now + request.waits
         return ["LOOKED", self.pttl(target.keys[request.which])]
 
@@ -512,19 +526,26 @@ class MemoryPlace(Place):
     def __init__(self, node: MemoryNode, effect: BlockOnNode, lock: threading.RLock) -> None:
         super().__init__(effect.place)
         self._node = node
-        self._queue = effect.ticket.queue
+        queues = enumerate(effect.ticket.queues)
+        self._takes = [(queue, partial(self._take, which)) for which, queue in queues]
         self._ticket = weakref.ref(effect.ticket)
         self._lock = lock
-        self._wakeup = ""
+        self._wakeup, self._which = "", 0
         self._woken = Latch()
         self._loop: asyncio.AbstractEventLoop | None = None
         with lock:
-            node.block(self._queue, self._take)
+            for queue, take in self._takes:
+                if not self._wakeup:
+                    node.block(queue, take)
 
-    def _take(self, wakeup: str) -> bool:
-        """Wake the waiter; False if it is gone: a dead waiter would consume the wake-up."""
-        if self._ticket() is None:
+    def _take(self, which: int, wakeup: str) -> bool:
+        """Wake the waiter; False if it is gone: a dead waiter would consume the wake-up.
+
+        Also if it was woken by another list.
+        """
+        if self._ticket() is None or self._wakeup:
             return False
+        self._which = which
         self._wakeup = wakeup  # first: a loop that begins to watch from here on finds it
         if self._loop is not None:
             try:
@@ -541,7 +562,7 @@ class MemoryPlace(Place):
 
     def outcome(self) -> Wakeup | None:
         """Return the outcome; None while the place is kept."""
-        return Wakeup(self._wakeup) if self._wakeup else None
+        return Wakeup(self._wakeup, which=self._which) if self._wakeup else None
 
     def wait(self, seconds: float) -> None:
         """Block until it is woken, for at most so long."""
@@ -559,7 +580,8 @@ class MemoryPlace(Place):
     def end(self) -> None:
         """Leave the queue."""
         with self._lock:
-            self._node.leave(self._queue, self._take)
+            for queue, take in self._takes:
+                self._node.leave(queue, take)
 
     abandon = end
 
