@@ -527,7 +527,7 @@ class MemoryPlace(Place):
         super().__init__(effect.place)
         self._node = node
         queues = enumerate(effect.ticket.queues)
-        self._takes = [(queue, partial(self._take, which)) for which, queue in queues]
+        self._takes = [(queue, partial(self._take, which=which)) for which, queue in queues]
         self._ticket = weakref.ref(effect.ticket)
         self._lock = lock
         self._wakeup, self._which = "", 0
@@ -538,7 +538,7 @@ class MemoryPlace(Place):
                 if not self._wakeup:
                     node.block(queue, take)
 
-    def _take(self, which: int, wakeup: str) -> bool:
+    def _take(self, wakeup: str, which: int = 0) -> bool:
         """Wake the waiter; False if it is gone: a dead waiter would consume the wake-up.
 
         Also if it was woken by another list.
