@@ -97,7 +97,7 @@ def test_a_wake_up_opens_a_slot_that_is_reserved(pair):
     for which in (0, 1):
         pair.release(NONCES[which], [SLOTS[which]], reserve=STEP, wake=None)
         assert pair.claim(SLOTS[which]) == NONCES[which]
-    assert wish(pair, NONCES[2], 0)[1] == b"HELD"
+    assert wish(pair, NONCES[2], 0)[6] == [-3, -3, -2]
     assert wish(pair, NONCES[2], 0, opener=NONCES[0])[1] == b"GRANTED"
     assert {each.decode() for each in pair.client.zrange(HELD, 0, -1)} == {SLOTS[0]}
 
@@ -140,6 +140,10 @@ def test_a_waiter_that_is_noted_for_one_slot_is_noticed(pair, monkeypatch):
 
 def test_a_node_in_memory_that_calls_each_slot_free_is_noticed(pair):
     """A broken variant of the twin."""
-    free = Patch(MemoryNode, "_of_slots", lambda _: lambda self, target, slots, waits: [-2] * slots)
+    free = Patch(
+        MemoryNode,
+        "_of_slots",
+        lambda _: lambda self, target, slots, waits, reserved=0: [-2] * slots,
+    )
     with with_edits(free), pytest.raises(AssertionError):
         asked_at_random(pair, 0)
