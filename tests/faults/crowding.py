@@ -1,8 +1,8 @@
 """Processes that crowd for the k slots of one name, while nodes and holders are struck.
 
-    make soak-limit                                          k of 1, 2, 5 and 32, 50 processes
-    make soak-limit ARGS="--limits 5 --strikes 6"
-    make soak-limit ARGS="--calm 10 --hold 0.1"              nobody is struck: are the slots busy?
+    python -m tests.faults.crowding                            k of 1, 2, 5, 32; 50 processes
+    python -m tests.faults.crowding --limits 5 --strikes 6
+    python -m tests.faults.crowding --calm 10 --hold 0.1       nobody is struck: are slots busy?
 
 Each process appends what it saw to a file of its own, with the times of one clock. At no time more
 than k may have believed that they hold a slot, nor two in one slot, and each slot's fences increase
