@@ -63,6 +63,7 @@ def locked_task(
     queue_ttl: float | None = None,
     using: str | None = None,
     once: timedelta | float | None = None,
+    limit: int | None = None,
 ) -> Callable[[F], F]: ...
 def locked_task(
     key: Any = None,
@@ -80,6 +81,7 @@ def locked_task(
     queue_ttl: float | None = None,
     using: str | None = None,
     once: timedelta | float | None = None,
+    limit: int | None = None,
     **unknown: Never,
 ) -> Any:
     """Run the body of a task under a lock; write it below ``@shared_task`` or ``@app.task``.
@@ -115,6 +117,8 @@ def locked_task(
         once: how long the work of a key is not done again after its body has succeeded, a timedelta
             or seconds; see ``Lock.once``. A message in that time ends as a success whose result is
             a ``Skipped``, whatever ``on_conflict`` says. None: it is done for each message.
+        limit: how many messages of one key run at a time, 1 to 128; a key is held when so many do.
+            Not with mode="until_finished", ``once`` or several keys. None: one runs.
 
     Raises:
         TypeError: the decorated object is a task already, or not a plain function.
@@ -135,6 +139,7 @@ def locked_task(
         queue_ttl=queue_ttl,
         using=using,
         once=once,
+        limit=limit,
     )
     # type(), because isinstance asks for __class__, and so would make a lazy task real.
     if key is None or issubclass(type(key), str | list | tuple):

@@ -381,6 +381,7 @@ def locked_task(
     on_duplicate: OnDuplicate | None = None,
     queue_ttl: float | None = None,
     using: str | None = None,
+    limit: int | None = None,
 ) -> Callable[[F], F]: ...
 def locked_task(
     key: Any = None,
@@ -397,6 +398,7 @@ def locked_task(
     on_duplicate: OnDuplicate | None = None,
     queue_ttl: float | None = None,
     using: str | None = None,
+    limit: int | None = None,
     **unknown: Never,
 ) -> Any:
     """Run the body of a task under a lock; write it below ``@task`` of ``django.tasks``.
@@ -433,6 +435,8 @@ def locked_task(
             keeps others from being enqueued. None: 3600.
         using: the database; inside a transaction of it a task with marks is enqueued after the
             COMMIT. None: "default".
+        limit: how many tasks of one key run at a time, 1 to 128; a key is held when so many do.
+            Not with mode="until_finished" or several keys. None: one runs.
 
     Raises:
         TypeError: the decorated object is a task already, or no function.
@@ -452,6 +456,7 @@ def locked_task(
         on_duplicate=on_duplicate,
         queue_ttl=queue_ttl,
         using=using,
+        limit=limit,
     )
     if key is None or isinstance(key, str | list | tuple):
         return functools.partial(decorate, key=key)
