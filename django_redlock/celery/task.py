@@ -245,6 +245,22 @@ def _check_base(task: Task | None, plan: Plan) -> None:
             "write @shared_task(base=LockedTask)"
         )
         raise TypeError(msg)
+    if task is not None and lets_copies_in(task, plan):
+        msg = (
+            f"{task.name} has limit={plan.limit} and acks_late, and its class gives messages no "
+            "number: one that is delivered again while it runs would run in another slot: write "
+            "@shared_task(base=LockedTask)"
+        )
+        raise TypeError(msg)
+
+
+def lets_copies_in(task: Task, plan: Plan) -> bool:
+    """Return True if a copy of a message that runs would get a slot of its own.
+
+    A lock without a limit keeps it out. With one, only the number of the message does.
+    """
+    late = plan.limit is not None and bool(task.acks_late)
+    return late and not issubclass(type(task), LockedTask)
 
 
 def _with_retries_inside(task: Task, body: Callable[..., Any]) -> Callable[..., Any]:
