@@ -37,6 +37,8 @@ MOST_NUMBER: Final = 2**53  # to which a node's counters are exact
 LONGEST_LEFT: Final = 10**14  # milliseconds, 3,000 years; longer is told as that
 OWNER: Final = re.compile(rb"(?:[0-9a-f]{16})?").fullmatch  # "": the name is reserved
 TASK_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}").fullmatch  # in a mark
+RESERVED: Final = -3  # in the place of a pttl: the slot is reserved for a woken waiter
+SOON: Final = 0.001  # seconds that a reservation lasts, at least
 ROW: Final = 7  # items that a survey returns for a name
 KINDS: Final = frozenset({b"lock", b"mark", b"done", b"once"})
 
@@ -90,11 +92,28 @@ def wakeup_vote(node: str, item: object, which: int = 0) -> Vote | None:
     return Vote(node, YES, result=item.decode("ascii", "replace"), which=which)
 
 
-def slots_left(item: object, count: int) -> tuple[float | None, ...] | None:
-    """Return the seconds until each slot of a limited lock is free; None: it makes no sense."""
-    if not (isinstance(item, list) and len(item) == count and all(map(is_pttl, item))):
+class SlotsLeft(NamedTuple):
+    """What a node says of the slots of a limited lock.
+
+    Attributes:
+        left: the seconds until each is free there; 0: it is; None: it never is.
+        reserved: the slots that are reserved for a woken waiter.
+    """
+
+    left: tuple[float | None, ...]
+    reserved: frozenset[int] = frozenset()
+
+
+def slots_left(item: object, count: int) -> SlotsLeft | None:
+    """Return what a node says of so many slots; None: it makes no sense."""
+    if not (isinstance(item, list) and len(item) == count):
         return None
-    return tuple(map(seconds_left, item))
+    reserved = frozenset(i for i, each in enumerate(item) if each == RESERVED)
+    lefts = [0 if i in reserved else each for i, each in enumerate(item)]
+    if not all(map(is_pttl, lefts)):
+        return None
+    left = [SOON if i in reserved else seconds_left(each) for i, each in enumerate(lefts)]
+    return SlotsLeft(tuple(left), reserved)
 
 
 def _gone(node: str, reply: list[Any]) -> Vote | None:

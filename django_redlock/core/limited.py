@@ -15,13 +15,14 @@ below its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from . import wait as waiting
 from .acquire import SPLITS, attempt, sleep_or_raise
 from .errors import LockTaken, NodesUnavailable
 from .protocol import Answer, Grant, LockKeys, Sleep, Steps
-from .quorum import free_slots_in, is_split, majority_reserves
+from .quorum import free_slots_in, is_split
 from .reasons import ReasonCode, because
 from .slots import label_with, name_of
 
@@ -93,10 +94,10 @@ def acquire_slot(
         elif left > 0 and waits_for != "nodes":
             slot, wakeup = yield from waiting.wait_for_slot(policy, slots, refusal.votes, give_up)
             wishes = 0
-        # … or this one is reserved for a waiter that may be gone: its wake-up may be claimed, once.
+        # … or some are reserved for waiters that may be gone: a wake-up may be claimed, once.
         elif not patient:
-            if not carried and majority_reserves(refusal.votes, policy.majority):
-                wakeup = yield from waiting.claim(policy, slots[slot], refusal)
+            if not carried:
+                slot, wakeup = yield from _claimed(policy, slots, refusal)
             if not wakeup:
                 raise _full(policy, refusal, limit)
 
@@ -106,7 +107,24 @@ def _one_of(policy: Policy, slots: Sequence[int]) -> int:
 
 
 def _told(votes: Sequence[Vote]) -> list[Sequence[float | None]]:
-    return [vote.result for vote in votes if vote.answer is Answer.NO and vote.result]
+    return [vote.result.left for vote in votes if vote.answer is Answer.NO and vote.result]
+
+
+def _claimed(
+    policy: Policy, slots: Sequence[LockKeys], refusal: LockTaken
+) -> Steps[tuple[int, str]]:
+    """Take the wake-up of a slot that a majority has reserved, if no waiter has taken it.
+
+    Returns the slot and the wake-up; "": there is none.
+    """
+    votes = [vote for vote in refusal.votes if vote.answer is Answer.NO and vote.result]
+    reserved = Counter(slot for vote in votes for slot in vote.result.reserved)
+    for slot, nodes in reserved.items():
+        if nodes >= policy.majority:
+            wakeup = yield from waiting.claim(policy, slots[slot], refusal)
+            if wakeup:
+                return slot, wakeup
+    return 0, ""
 
 
 def _free(votes: Sequence[Vote], majority: int, slot: int) -> list[int]:

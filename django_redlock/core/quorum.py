@@ -188,7 +188,7 @@ def slots_clear(votes: Votes, majority: int) -> bool:
     """Tell whether it is clear if a slot is free, from looks at all slots."""
     if None not in votes:
         return True
-    told = [vote.result for vote in votes if vote and vote.answer is YES]
+    told = [vote.result.left for vote in votes if vote and vote.answer is YES]
     taken = [sum(left is None or left > 0 for left in each) for each in zip(*told, strict=True)]
     most = len(votes) - majority
     return bool(taken) and (min(taken) > most or len(told) - min(taken) >= majority)

@@ -132,7 +132,7 @@ def wait_for_slot(
 
     def stand() -> Steps[str]:
         refused = {i: vote for i, vote in enumerate(votes) if vote.answer is Answer.NO}
-        told = {i: vote.result for i, vote in refused.items() if vote.result}
+        told = {i: vote.result.left for i, vote in refused.items() if vote.result}
         fresh = order[0] in told and policy.clock() - arrived <= FRESH
         seen = told if fresh else None
         return _at_a_node(policy, slots, waiter, order=order, seen=seen, until=until)
@@ -203,7 +203,7 @@ def _look_at_all(
         worth=partial(_first_unheard, order=order),
         first=order[0],
     )
-    return {i: vote.result for i, vote in enumerate(votes) if vote.answer is Answer.YES}
+    return {i: vote.result.left for i, vote in enumerate(votes) if vote.answer is Answer.YES}
 
 
 # -- one name, again ----------------------------------------------------------------------------

@@ -206,7 +206,8 @@ class MemoryNode:
                 refused = "ONCE" if once else "DONE" if DONE.fullmatch(value) else "HELD"
                 told = [self.pttl(key), label_in(value), owner_of(value), which]
                 if request.slots:
-                    return [refused, *told, self._of_slots(target, request.slots, request.waits)]
+                    left = self._of_slots(target, request.slots, request.waits, reserved=-3)
+                    return [refused, *told, left]
                 return [refused, *told, *([once["at"]] if once else ())]
         now, fields = self.clock(), target.fields
         number = max(
@@ -220,14 +221,17 @@ class MemoryNode:
             self.held[name] = int(now) + request.ttl
         return ["GRANTED", str(number)]
 
-    def _of_slots(self, target: LockKeys, slots: int, waits: int) -> list[int]:
-        """Return the pttl of each slot, and note that each has a waiter."""
-        (key,), (name,) = target.keys, target.names
-        each = range(slots)
+    def _of_slots(
+        self, target: LockKeys, slots: int, waits: int, *, reserved: int | None = None
+    ) -> list[int]:
+        """Return the pttl of each slot, or ``reserved``, and note that each has a waiter."""
+        key, name = slot_of(target.keys[0]).name, slot_of(target.names[0]).name
+        keys = [name_of(key, slot) for slot in range(slots)]
         if waits:
             due = int(self.clock()) + waits
-            self.waits |= {name_of(slot_of(name).name, slot): due for slot in each}
-        return [self.pttl(name_of(slot_of(key).name, slot)) for slot in each]
+            self.waits |= {name_of(name, slot): due for slot in range(slots)}
+        kept = {each for each in keys if reserved is not None and self.get(each) == NEXT}
+        return [reserved if each in kept else self.pttl(each) for each in keys]  # type: ignore[misc]
 
     def _raise(self, request: commands.Raise, number: int) -> list[object]:
         beginning = f"{request.nonce}:{number}:"
@@ -527,7 +531,7 @@ class MemoryPlace(Place):
         super().__init__(effect.place)
         self._node = node
         queues = enumerate(effect.ticket.queues)
-        self._takes = [(queue, partial(self._take, which)) for which, queue in queues]
+        self._takes = [(queue, partial(self._take, which=which)) for which, queue in queues]
         self._ticket = weakref.ref(effect.ticket)
         self._lock = lock
         self._wakeup, self._which = "", 0
@@ -538,7 +542,7 @@ class MemoryPlace(Place):
                 if not self._wakeup:
                     node.block(queue, take)
 
-    def _take(self, which: int, wakeup: str) -> bool:
+    def _take(self, wakeup: str, which: int = 0) -> bool:
         """Wake the waiter; False if it is gone: a dead waiter would consume the wake-up.
 
         Also if it was woken by another list.

@@ -406,10 +406,8 @@ def _place_of(ticket: Waiter) -> Place | None:
 def _wakeup_at(place: Place, ticket: Waiter) -> str:
     """Return the wake-up that has come, of which the ticket is told in which list it was."""
     outcome = place.outcome()
-    if outcome is None:
-        return ""
-    ticket.which = outcome.which
-    return outcome.wakeup
+    ticket.which = outcome.which if outcome is not None else 0
+    return outcome.wakeup if outcome is not None else ""
 
 
 class _Once:

@@ -15,7 +15,8 @@
 -- A name that is a completion record (``done::label``) is refused by DONE, which tells what HELD does;
 -- one that is ``once::at:label`` by ONCE, which tells ``at`` besides.
 -- With ``slots`` the one name is a slot of a limited lock. A refusal then tells and notes of each of
--- them, whose names differ in their digits at the end: the pttl, -2 where it is free.
+-- them, whose names differ in their digits at the end: the pttl, -2 where it is free,
+-- -3 where it is reserved.
 -- Returns nonce, GRANTED, g | nonce, HELD | DONE, pttl, label, owner, i | nonce, ONCE, the same, at
 -- | nonce, GONE | nonce, EMPTY; with ``slots`` HELD and DONE have the list of the pttl behind i
 local nonce, n, old, wakeup = ARGV[1], #KEYS - 3, ARGV[6], ARGV[7]
@@ -70,7 +71,8 @@ for i = 1, granted and 0 or n do
       more = {}
       for j = 0, ARGV[11] - 1 do
         if ARGV[8] ~= '0' then redis.pcall('ZADD', KEYS[3], now + ARGV[8], name .. j) end
-        more[j + 1] = redis.call('PTTL', lock .. j)
+        local reserved = redis.pcall('GET', lock .. j) == 'next::'
+        more[j + 1] = reserved and -3 or redis.call('PTTL', lock .. j)
       end
     end
     return {nonce, outcome, redis.call('PTTL', KEYS[i + 3]), label or '', owner, i - 1, more}
