@@ -47,7 +47,8 @@ def check_tasks(**_: Any) -> list[registry.CheckMessage]:
         _import_views()
     from . import checks
 
-    found, known = [], []
+    found: list[registry.CheckMessage] = []
+    known: list[checks.KnownLock] = []
     if "celery" in sys.modules or _has_celery_app():
         from .celery import checks as of_celery
 

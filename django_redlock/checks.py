@@ -6,6 +6,7 @@ well. ``manage.py redlock_check`` asks the nodes; see ``inspection.probe``.
 The ids stay, because projects silence checks by them. ``celery.checks`` has E002, E005, W006 to
 W009, W027 and W028, ``tasks.checks`` E002, W008 and W030, ``fencing`` has W010 and W011,
 ``views.checks`` has E004, W021 and W022, and ``idempotency.checks`` has E006, W025, W026 and W029.
+W031 is for locks of tasks and views together: ``apps`` asks each of these modules for its locks.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import math
 import posixpath
 import re
 import ssl
+import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -171,7 +173,7 @@ def _check_limits(locks: Iterable[KnownLock]) -> Messages:
             )
         if len(limited) > 1:
             shown = " and ".join(f"limit={each.limit} in {each.where}" for each in limited)
-            most = max(limits.keys() - {None})
+            most = max(limit for limit in limits if limit is not None)
             yield checks.Warning(
                 f"The name {name!r} has {shown}: up to {most} hold it, and who has a smaller limit "
                 "waits for the first slots alone.",

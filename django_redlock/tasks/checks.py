@@ -41,7 +41,9 @@ def known_locks() -> Iterator[KnownLock]:
 
 def _locked() -> list[tuple[AnyTask, Plan]]:
     tasks = filter(None, map(_task_of, tuple(locked_functions)))
-    plans = [(task, plan_of(task.func)) for task in sorted(tasks, key=lambda each: each.module_path)]
+    plans = [
+        (task, plan_of(task.func)) for task in sorted(tasks, key=lambda each: each.module_path)
+    ]
     return [(task, plan) for task, plan in plans if plan is not None]
 
 

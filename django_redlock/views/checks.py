@@ -51,7 +51,8 @@ def known_locks() -> Iterator[KnownLock]:
     """Yield the locks of views whose keys are texts, for the check of limits."""
     for lock in sorted(view_locks, key=_by_line):
         names = [each for each in lock.key.names if each != DEFAULT_KEY]
-        yield from of_names(f"the {lock.decorator} of {lock.line}", lock.alias, names, lock.limit)
+        where, limit = f"the {lock.decorator} of {lock.line}", lock.options.limit
+        yield from of_names(where, lock.alias, names, limit)
 
 
 def _by_line(lock: ViewLock) -> tuple[str, int]:
