@@ -16,7 +16,8 @@ below its own.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import wait as waiting
 from .acquire import SPLITS, attempt, sleep_or_raise
@@ -27,16 +28,26 @@ from .reasons import ReasonCode, because
 from .slots import label_with, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .acquire import WaitsFor
     from .policy import Policy
     from .protocol import Vote
 
 
-def slots_of(policy: Policy, name: str, limit: int, template: str = "") -> tuple[LockKeys, ...]:
-    """Return the keys of each slot."""
-    return tuple(policy.target((name_of(name, slot),), template) for slot in range(limit))
+class Slots(Sequence[LockKeys]):
+    """The keys of each slot of a limited lock, made when asked for: an attempt needs one."""
+
+    __slots__ = ("_limit", "_name", "_policy", "_template")
+
+    def __init__(self, policy: Policy, name: str, limit: int, template: str = "") -> None:
+        self._policy, self._name, self._limit, self._template = policy, name, limit, template
+
+    def __len__(self) -> int:
+        return self._limit
+
+    def __getitem__(self, slot: Any) -> Any:
+        if not 0 <= slot < self._limit:
+            raise IndexError(slot)
+        return self._policy.target((name_of(self._name, slot),), self._template)
 
 
 def acquire_slot(

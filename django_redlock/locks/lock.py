@@ -112,7 +112,7 @@ class Lock:
         self.raises_loss: Final = self.cancels or options.on_lost == "raise"
         self._filled = False  # whether braces in the names are text, or there are none
         # Of the last policy: one, or those of each slot.
-        self._keys: tuple[Policy, tuple[LockKeys, ...]] | None = None
+        self._keys: tuple[Policy, Sequence[LockKeys]] | None = None
 
     def __repr__(self) -> str:
         name = self.names[0] if len(self.names) == 1 else list(self.names)
@@ -251,9 +251,9 @@ class Lock:
         )
         return make_lease(backend, steps, options, block, self.template)
 
-    def _keys_of(self, policy: Policy) -> tuple[LockKeys, ...]:
+    def _keys_of(self, policy: Policy) -> Sequence[LockKeys]:
         if self.limit is not None:
-            return limited.slots_of(policy, self.names[0], self.limit, self.template)
+            return limited.Slots(policy, self.names[0], self.limit, self.template)
         return (policy.target(self.names, self.template),)
 
     def state(self) -> LockState:

@@ -53,7 +53,7 @@ class SlotTable(Table):
 
     def take(self, limit: int = 3, wait: float = 0.0, **options: Any) -> Any:
         """Steps to take a slot of "a"."""
-        slots = limited.slots_of(self.policy, "a", limit)
+        slots = limited.Slots(self.policy, "a", limit)
         return limited.acquire_slot(self.policy, slots, label="me", ttl=10.0, wait=wait, **options)
 
     def _votes(self, ask: Request, words: object) -> list[Vote]:
@@ -108,7 +108,7 @@ def test_all_slots_of_a_name_have_the_queue_node_of_the_name():
     """Waiters for a slot wait for all of them, at one node; each slot has a counter of its own."""
     for name in "abcdefghij":
         policy = SlotTable(5).policy
-        slots = limited.slots_of(policy, name, 8)
+        slots = limited.Slots(policy, name, 8)
         assert {each.queue_nodes for each in slots} == {policy.target([name]).queue_nodes}
         assert len({each.fields for each in slots}) == 8
         assert {each.name for each in slots} == {name}
