@@ -9,6 +9,7 @@ import pytest
 
 from django_redlock import current_lease, redlock
 from django_redlock.celery import LockedTask, locked_task
+from django_redlock.celery import task as task_module
 from django_redlock.testing import assert_free, taken
 from django_redlock.work.redelivery import RunName
 
@@ -105,6 +106,13 @@ def test_a_late_task_without_numbers_is_refused(desk):
     assert begun == []
     assert isinstance(found.info.retval, TypeError)
     assert "write @shared_task(base=LockedTask)" in str(found.info.retval)
+
+
+def test_a_late_task_that_is_not_refused_is_caught(desk, monkeypatch):
+    """Broken: nobody looks at its class, and the copy runs beside the first run."""
+    monkeypatch.setattr(task_module, "lets_copies_in", lambda *_: False)
+    begun, _ = copies(desk)
+    assert begun == [1, 1]
 
 
 def test_one_waits_while_others_run(desk):

@@ -13,6 +13,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import connection
 from django.test import Client
 
 from django_redlock import LeaseLost, LockTaken, redlock
@@ -20,6 +21,7 @@ from django_redlock.core import slots
 from django_redlock.events import logger
 from django_redlock.inspection import LockStatus, survey
 from django_redlock.inspection.survey import slots_taken
+from django_redlock.signals import lock_acquired, lock_refused
 from tests.support.looked_at import A, B, put, queue, status
 
 from .test_admin import PAGE, browser, look
@@ -338,3 +340,33 @@ def test_a_viewer_without_permission_takes_no_slot_away(nodes):
         other: Client = browser("view_lock")
         assert other.post(f"{LOCK}?name={NAME}&slot=0", {"reason": "x"}).status_code == 403
         lease.extend()
+
+
+def test_signals_have_the_name_and_a_lease_with_its_slot(memory):
+    """No receiver is told the name that the nodes have."""
+    told: list[Any] = []
+
+    def note(**event: Any) -> None:
+        told.append((event["name"], event["lease"] and event["lease"].slot))
+
+    lock_acquired.connect(note)
+    lock_refused.connect(note)
+    try:
+        with redlock(NAME, limit=1):
+            assert redlock(NAME, limit=1).try_acquire() is None
+    finally:
+        lock_acquired.disconnect(note)
+        lock_refused.disconnect(note)
+    assert told == [(NAME, 0), (NAME, None)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_transaction_in_a_slot(memory):
+    """BEGIN after the grant, COMMIT before the release; inside another one it is refused."""
+    with redlock(NAME, limit=2).atomic() as lease:
+        assert (lease.name, lease.limit) == (NAME, 2)
+        assert connection.in_atomic_block
+        with pytest.raises(RuntimeError, match="openai"):
+            redlock(NAME, limit=2).atomic().__enter__()
+    assert survey(_backend()).locks == ()
+    assert not connection.in_atomic_block
