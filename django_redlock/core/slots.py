@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 MARK: Final = "\x1f"
 MOST: Final = 128  # slots of a name
-_LIMIT: Final = re.compile(MARK + r"\d*")  # behind an owner label, which may be cut off
+_LIMIT: Final = re.compile(MARK + r"([0-9]*)")  # behind an owner label, which may be cut off
 
 
 class Slot(NamedTuple):
@@ -47,9 +47,20 @@ def label_with(label: str, limit: int) -> str:
 
 
 def label_of(label: str) -> tuple[str, int | None]:
-    """Return the owner label as people see it, and what its holder takes for k, if it tells."""
-    plain, limit = slot_of(label)
-    return plain, limit
+    """Return the owner label as people see it, and what its holder takes for k, if it tells.
+
+    Behind the label there may be why the lock was taken away.
+    """
+    found = _LIMIT.search(label)
+    told = found[1] if found else ""
+    return without_limit(label), int(told) if 0 < len(told) <= len(str(MOST)) else None
+
+
+def shown(slot: int | None, limit: int | None = None) -> str:
+    """Return what people see behind a name, as in "openai (slot 3 of 5)"; "" without a slot."""
+    if slot is None:
+        return ""
+    return f" (slot {slot})" if limit is None else f" (slot {slot} of {limit})"
 
 
 def without_limit(text: str) -> str:

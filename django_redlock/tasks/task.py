@@ -348,6 +348,7 @@ def locked_task(
     queue_ttl: float | None = None,
     using: str | None = None,
     once: timedelta | float | None = None,
+    limit: int | None = None,
 ) -> Callable[[F], F]: ...
 def locked_task(
     key: Any = None,
@@ -365,6 +366,7 @@ def locked_task(
     queue_ttl: float | None = None,
     using: str | None = None,
     once: timedelta | float | None = None,
+    limit: int | None = None,
     **unknown: Never,
 ) -> Any:
     """Run the body of a task under a lock; write it below ``@task`` of ``django.tasks``.
@@ -404,6 +406,8 @@ def locked_task(
         once: how long the work of a key is not done again after its body has succeeded, a timedelta
             or seconds; see ``Lock.once``. A task in that time is a success whose return value is a
             ``Skipped``, whatever ``on_conflict`` says. None: it is done for each task.
+        limit: how many tasks of one key run at a time, 1 to 128; a key is held when so many do.
+            Not with mode="until_finished" or several keys. None: one runs.
 
     Raises:
         TypeError: the decorated object is a task already, or no function.
@@ -424,6 +428,7 @@ def locked_task(
         queue_ttl=queue_ttl,
         using=using,
         once=once,
+        limit=limit,
     )
     if key is None or isinstance(key, str | list | tuple):
         return functools.partial(decorate, key=key)

@@ -138,3 +138,15 @@ def strict_daily(user):
 @task
 def plain(value):
     return body(value)
+
+
+@task
+@locked_task("tenant:{tenant}", limit=2)
+def limited(tenant):
+    return body(tenant)
+
+
+@task
+@locked_task("tenant:{tenant}", limit=2)
+async def alimited(tenant):
+    return body(tenant)
