@@ -164,7 +164,7 @@ def test_a_ttl_given_to_extend(ttl):
         lease.ensure()
 
 
-MISSPELT = r"^a lock has no keyword 'tll'; it takes ttl, wait, .*durable\. What other"
+MISSPELT = r"^a lock has no keyword 'tll'; it takes ttl, wait, .*durable, limit\. What other"
 
 
 def test_an_option_that_there_is_not():

@@ -8,10 +8,12 @@ to see: two clients may have different ones, as while a new version is being rol
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 MARK: Final = "\x1f"
 MOST: Final = 128  # slots of a name
+_LIMIT: Final = re.compile(MARK + r"\d*")  # behind an owner label, which may be cut off
 
 
 class Slot(NamedTuple):
@@ -48,3 +50,8 @@ def label_of(label: str) -> tuple[str, int | None]:
     """Return the owner label as people see it, and what its holder takes for k, if it tells."""
     plain, limit = slot_of(label)
     return plain, limit
+
+
+def without_limit(text: str) -> str:
+    """Return a text in which an owner label is, as people see it."""
+    return _LIMIT.sub("", text) if MARK in text else text

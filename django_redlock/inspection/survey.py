@@ -42,6 +42,7 @@ from django_redlock.core.policy import check_seconds
 from django_redlock.core.protocol import Answer, Request, Steps, Vote, one_or_all
 from django_redlock.core.quorum import all_heard, majority_of
 from django_redlock.core.reasons import Reason, ReasonCode, action, because, is_silent, printable
+from django_redlock.core.slots import name_of, without_limit
 from django_redlock.nodes.node import NodeStatus
 
 from .probe import PATIENCE, Health, NodeReport, eviction
@@ -747,7 +748,9 @@ class LockState:
         fence: the holder's grant number; the lease's fence may differ from it while nodes
             disagree, so compare no writes with it. None if it is not held, or another client
             holds it.
-        each: of several names, the state of each, in their order; empty for one.
+        each: of several names, the state of each, in their order; empty for one. Of a limited lock,
+            the state of each slot. Its other attributes are then those of the slot that is free, or
+            is free first.
     """
 
     name: str | tuple[str, ...]
@@ -792,6 +795,20 @@ def look(backend: Backend, names: Sequence[str]) -> Steps[LockState]:
     return replace(most, name=tuple(str(each.name) for each in states), each=tuple(states))
 
 
+def look_at_slots(backend: Backend, name: str, limit: int) -> Steps[LockState]:
+    """Ask all nodes about each slot of a limited lock, once; ``each`` has them in their order.
+
+    Raises:
+        NodesUnavailable: no majority of the nodes votes.
+    """
+    slots = [name_of(name, slot) for slot in range(limit)]
+    found = yield from surveying(backend, tuple(slots))
+    voting_or_raise(found, name)
+    states = tuple(replace(state_of(lock), name=name) for lock in found.locks)
+    least = max(states, key=_tells_most)  # of a slot that is free, if there is one
+    return replace(least, name=name, each=states)
+
+
 def voting_or_raise(found: Report, *names: str) -> None:
     """Return if a majority of the nodes votes, else raise NodesUnavailable with what they say."""
     if found.voting >= found.majority:
@@ -812,7 +829,8 @@ def state_of(lock: HeldLock) -> LockState:
     state = LockState(lock.name, lock.kind, remaining=lock.remaining)
     if lock.kind is not LockStatus.HELD:
         return state
-    return replace(state, holder=printable(lock.holder), since=lock.since, fence=lock.fence)
+    holder = printable(without_limit(lock.holder))
+    return replace(state, holder=holder, since=lock.since, fence=lock.fence)
 
 
 def _tells_most(state: LockState) -> tuple[int, float]:

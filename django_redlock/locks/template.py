@@ -64,6 +64,7 @@ class LockTemplate:
         min_hold: float | None = None,
         on_lost: OnLost = None,
         durable: bool | None = None,
+        limit: int | None = None,
         **unknown: Never,
     ) -> Lock:
         """Describe a lock; no node is asked yet.
@@ -89,13 +90,18 @@ class LockTemplate:
             durable: what to do inside a database transaction, where the lock would be released
                 before the COMMIT. True refuses by a RuntimeError, None warns by a
                 LockInTransactionWarning, False takes it silently.
+            limit: how many may hold the lock at a time, 1 to 128: each holder has one of so many
+                slots, ``lease.slot``. A limited lock is another lock than the one of the same name
+                without a limit. None: one holder, without slots.
 
         Raises:
             TypeError, ValueError: an argument makes no sense; the text says which.
         """
         if unknown:
             raise unknown_keywords("a lock", unknown, FOR_USERS)
-        options = self._options.called_with(ttl, wait, renew, max_hold, min_hold, on_lost, durable)
+        options = self._options.called_with(
+            *(ttl, wait, renew, max_hold, min_hold, on_lost, durable, limit)
+        )
         return Lock(self._source, self.alias, name, options)
 
     def named(self, template: str | Sequence[str], /, **values: object) -> Lock:
@@ -234,7 +240,7 @@ class LockTemplate:
             backend.policy,
             backend.policy.target(given.names, template=given.template),
             old=given.nonce,
-            label=self._options.label or backend.label(),
+            label=given.labelled(self._options.label or backend.label()),
             ttl=backend.check_ttl(backend.ttl if ttl is None else ttl),
         )
         return make_lease(backend, steps, self._options, template=given.template)
