@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from museum import faults
-from museum.cell import LOST, POLL, TWO, Hold, Lock, Setup
+from museum.cell import LOST, TWO, Hold, Lock, Setup
 
 from . import checked_set, counter, permits
 
@@ -148,7 +147,9 @@ class Limited(Ours):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self.lock = limited(setup.name, setup.limit)
+        from django_redlock import redlock
+
+        self.lock = redlock(setup.name, limit=setup.limit)
 
     def acquire(self, wait: float) -> Hold | None:
         """Stop, where a fault wants it, before the check: it is in one step with the grant."""
@@ -158,38 +159,6 @@ class Limited(Ours):
     def hold(self, lease: Lease) -> Hold:
         """Return its end only: each slot has fences of its own."""
         return super().hold(lease)._replace(fence=None)
-
-
-def limited(name: str, limit: int) -> Any:
-    """Return the lock."""
-    return Slots(name, limit)
-
-
-class Slots:
-    """The slots, asked one after the other."""
-
-    def __init__(self, name: str, limit: int) -> None:
-        from django_redlock import redlock
-        from django_redlock.core.slots import name_of
-
-        self.locks = [redlock(name) for _ in range(limit)]
-        for slot, lock in enumerate(self.locks):
-            lock.names = (name_of(name, slot),)  # type: ignore[misc] # no user can write it
-
-    def acquire(self, wait: float) -> Lease:
-        """Try them until one is free, or the wait is over."""
-        from django_redlock import LockTaken, NodesUnavailable
-
-        end = time.monotonic() + wait
-        while True:
-            for lock in random.sample(self.locks, len(self.locks)):
-                try:
-                    return lock.acquire(wait=0)
-                except (LockTaken, NodesUnavailable) as error:
-                    refused = error
-            if time.monotonic() >= end:
-                raise refused
-            time.sleep(POLL)
 
 
 # -- what is counted -------------------------------------------------------------------------------

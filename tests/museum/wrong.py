@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from museum.cell import Setup
-from museum.rooms.ours import Fenced, FencedRow, Limited, Ours, limited
+from museum.rooms.ours import Fenced, FencedRow, Limited, Ours
 
 
 class Unguarded(Ours):
@@ -22,7 +22,9 @@ class NoCommonSlots(Limited):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self.lock = limited(f"{setup.name} {os.getpid()}", setup.limit)
+        from django_redlock import redlock
+
+        self.lock = redlock(f"{setup.name} {os.getpid()}", limit=setup.limit)
 
 
 class OneSlotGone(Limited):
@@ -30,7 +32,9 @@ class OneSlotGone(Limited):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self.lock = limited(setup.name, setup.limit - 1)
+        from django_redlock import redlock
+
+        self.lock = redlock(setup.name, limit=setup.limit - 1)
 
 
 class Unclaimed(Fenced):
