@@ -43,6 +43,7 @@ SHORT: list[str] = [
     "redisson-redlock/stopped-acquiring",
     "redlock/paused",
     "redlock/restarted",
+    "counter/each-in-its-order",
     "django-redlock/killed",
     "django-redlock/paused",
     "django-redlock-fenced/paused",
