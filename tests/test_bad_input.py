@@ -203,7 +203,7 @@ def test_a_limit_that_is_none(limit):
     """None can hold it, or more than there may be slots."""
     with pytest.raises(ValueError, match=rf"^limit must be from 1 to 128, not {limit}: so many"):
         redlock("name", limit=limit)
-    with pytest.raises(ValueError, match="^limit must be from 1 to 128"):
+    with pytest.raises(ValueError, match=r"^limit must be from 1 to 128"):
         redlock.using(limit=limit)
 
 

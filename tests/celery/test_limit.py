@@ -11,7 +11,7 @@ from django_redlock import current_lease, redlock
 from django_redlock.celery import LockedTask, locked_task
 from django_redlock.celery import task as task_module
 from django_redlock.testing import assert_free, taken
-from django_redlock.work.redelivery import RunName
+from django_redlock.work.redelivery import Delivery
 
 from .desk import hold, is_ignored, sent
 
@@ -87,17 +87,17 @@ def test_a_copy_of_a_message_that_runs_does_not_run(desk):
 
 def test_a_run_name_with_a_limit_is_caught(desk, monkeypatch):
     """Broken: the run name takes the options of the key."""
-    monkeypatch.setattr(RunName, "take", take_with_limit)
+    monkeypatch.setattr(Delivery, "take", take_with_limit)
     begun, _ = copies(desk, base=LockedTask)
     assert begun == [1, 1]
 
 
-def take_with_limit(self, options, lock, *, is_copy):
+def take_with_limit(self, options, lock):
     """Take the run name with the limit of the key."""
-    return TAKE(self, options.using(limit=lock.limit), lock, is_copy=is_copy)
+    return TAKE(self, options.using(limit=lock.limit), lock)
 
 
-TAKE = RunName.take
+TAKE = Delivery.take
 
 
 def test_a_late_task_without_numbers_is_refused(desk):
