@@ -48,7 +48,7 @@ def check_tasks(**_: Any) -> list[registry.CheckMessage]:
     from . import checks
 
     found: list[registry.CheckMessage] = []
-    known: list[checks.KnownLock] = []
+    known = list(checks.known_locks())
     if "celery" in sys.modules or _has_celery_app():
         from .celery import checks as of_celery
 

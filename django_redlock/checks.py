@@ -83,12 +83,19 @@ def check_deployment(**_: Any) -> list[checks.CheckMessage]:
 @checks.register(checks.Tags.security)
 def check_functions(**_: Any) -> list[checks.CheckMessage]:
     """Report E003 of the functions under ``@redlock`` that have been imported."""
-    found = [(_name(each), *options) for each, options in tuple(decorated.items())]
+    found = [(_name(each), *lock) for each, lock in tuple(decorated.items())]
     return documented(
         message
-        for name, alias, options in sorted(found, key=lambda each: each[0])
+        for name, alias, _, options in sorted(found, key=lambda each: each[0])
         for message in check_options(f"{name} fails in each call", alias, options)
     )
+
+
+def known_locks() -> Iterator[KnownLock]:
+    """Yield the locks of functions under ``@redlock``, for the check of limits."""
+    for function, (alias, names, options) in tuple(decorated.items()):
+        where = _name(function)
+        yield from of_names(where[0].lower() + where[1:], alias, names, options.limit)
 
 
 def _name(function: Any) -> str:

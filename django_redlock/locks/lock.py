@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     from .leader import Told
 
 F = TypeVar("F", bound="Callable[..., Any]")
-decorated: Final[WeakKeyDictionary[Callable[..., Any], tuple[str, Options]]] = WeakKeyDictionary()
+decorated: Final[WeakKeyDictionary[Callable[..., Any], tuple[str, tuple[str, ...], Options]]] = (
+    WeakKeyDictionary()
+)
 Source: TypeAlias = "Callable[[str], Backend]"
 
 
@@ -469,7 +471,7 @@ class Lock:
         if self.cancels and not is_async(function):
             raise TypeError(ONLY_ASYNC)
         with suppress(TypeError):  # of a callable without a hash
-            decorated[function] = self._alias, self._options
+            decorated[function] = self._alias, self.names, self._options
         if self._filled:  # by ``LockTemplate.named``: braces are of a value
             lock = Lock(
                 self._source, self._alias, self.names, self._options, template=self.template

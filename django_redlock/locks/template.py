@@ -180,7 +180,13 @@ class LockTemplate:
         return backend.run(self._adopting(backend, handle))
 
     def revoke(
-        self, name: str, *, fence: int | None = None, reason: str = "", now: bool = False
+        self,
+        name: str,
+        *,
+        fence: int | None = None,
+        reason: str = "",
+        now: bool = False,
+        slot: int | None = None,
     ) -> Revoked:
         """Take a lock away from its holder: a worker that hangs, for one.
 
@@ -195,6 +201,8 @@ class LockTemplate:
             reason: for the log and the holder's error, at most 200 characters.
             now: delete the key instead. The name is free at once, while the old holder may work on
                 until its deadline: only rows that ``fenced`` guards are safe then.
+            slot: of a limited lock, which slot, from 0, as ``lease.slot``. None: the lock without a
+                limit, which is another one.
 
         Returns:
             On how many nodes it is done, and when the name is free.
@@ -210,16 +218,24 @@ class LockTemplate:
 
         backend = self._source(self.alias)
         backend.refuse_event_loop()
-        return backend.run(revoking(backend, name, fence=fence, reason=reason, now=now))
+        return backend.run(revoking(backend, name, fence=fence, reason=reason, now=now, slot=slot))
 
     async def arevoke(
-        self, name: str, *, fence: int | None = None, reason: str = "", now: bool = False
+        self,
+        name: str,
+        *,
+        fence: int | None = None,
+        reason: str = "",
+        now: bool = False,
+        slot: int | None = None,
     ) -> Revoked:
         """Take a lock away as ``revoke`` does, in a task."""
         from django_redlock.inspection.revoke import revoking
 
         backend = self._source(self.alias)
-        return await backend.arun(revoking(backend, name, fence=fence, reason=reason, now=now))
+        return await backend.arun(
+            revoking(backend, name, fence=fence, reason=reason, now=now, slot=slot)
+        )
 
     async def aadopt(self, handle: str) -> Lease:
         """Become the holder as by ``adopt``, in a task."""

@@ -14,7 +14,7 @@ from celery.signals import import_modules
 from django.core import checks
 from django.test import override_settings
 
-from django_redlock import apps
+from django_redlock import apps, redlock
 from django_redlock.celery import LockedTask, locked_task
 from django_redlock.celery.checks import check_tasks
 from django_redlock.views import single_flight
@@ -264,3 +264,19 @@ def test_a_late_task_with_a_limit_needs_numbers(desk: Desk) -> None:
     late = locked_task("another", limit=2)(nothing)
     desk.task(late, name="desk.numbered", base=LockedTask, acks_late=True, **SAFE)
     assert found_in(desk.app) == ["E002"]
+
+
+def test_a_name_of_a_function_is_known(desk: Desk) -> None:
+    """W031 looks at what is under ``@redlock``, too."""
+
+    @redlock("limits:function:{x}", limit=2)
+    def one(x: int) -> None:
+        """Do nothing."""
+
+    @redlock("limits:function:{y}")
+    def other(y: int) -> None:
+        """Do nothing."""
+
+    (text,) = limits_in(desk.app)
+    assert "limit=2 in the function tests.celery.test_checks." in text
+    assert one is not other

@@ -144,7 +144,7 @@ def test_the_states_of_slots(nodes):
     (found,) = survey(_backend()).locks
     assert (found.kind, found.slot, found.limit) == (LockStatus.RESTING, 0, 1)
     other = redlock(NAME, limit=2, renew=False).acquire()
-    assert redlock_revoke(other.slot, reason="hangs").slot == other.slot == 1
+    assert redlock.revoke(NAME, slot=other.slot, reason="hangs").slot == other.slot == 1
     (_, found) = survey(_backend()).locks
     assert (found.kind, found.slot, found.limit) == (LockStatus.REVOKED, 1, 2)
     assert slots.MARK not in repr(survey(_backend()).locks[1].holder)
@@ -154,14 +154,6 @@ def test_the_states_of_slots(nodes):
     taken = slots_taken(_backend(), NAME)
     assert [each.slot for each in taken] == [0, 1]
     other.release()
-
-
-def redlock_revoke(slot: int | None, **options: Any) -> Any:
-    """Take a slot away, by what ``redlock.revoke`` calls."""
-    from django_redlock.inspection.revoke import revoking
-
-    backend = _backend()
-    return backend.run(revoking(backend, NAME, slot=slot, **options))
 
 
 def _backend() -> Any:
