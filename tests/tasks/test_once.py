@@ -81,8 +81,10 @@ def test_who_is_skipped_is_told_of_and_may_run_again_when_the_record_is_gone(des
         result = after(desk, task.enqueue(7))
     finally:
         events.unwatch_tasks(told.append)
-    ((outcome, name, error),) = [(each.outcome, each.name, each.error) for each in told]
-    assert (outcome, name, error.code) == (TaskOutcome.SKIPPED, "digest:7", "recorded")
+    (event,) = told
+    assert (event.outcome, event.name) == (TaskOutcome.SKIPPED, "digest:7")
+    assert event.error is not None
+    assert event.error.code == "recorded"
     redlock.revoke("digest:7")
     desk.deliver_again(result)
     assert after(desk, result).return_value == "digest:7"
