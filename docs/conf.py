@@ -100,7 +100,7 @@ PAGES = {
         "reference/versions": "Which versions of Python, Django, redis-py, Celery and servers work together.",
         "reference/celery-failures": "What becomes of messages and keys when workers, brokers or nodes die.",
         "reference/mutants": "Broken variants of the algorithm, and how the simulation catches each.",
-        "reference/glossary": "The 25 terms of the project, each in one sense.",
+        "reference/glossary": "The 26 terms of the project, each in one sense.",
     },
 }
 
