@@ -197,7 +197,7 @@ class Acquire(NamesRequest):
 
     def wire(self) -> Wire:
         target = self.target
-        return (target.fences, target.held, target.waits, *target.keys), (
+        argv = (
             str(self.wish),
             str(self.slack),
             str(self.ttl),
@@ -207,8 +207,10 @@ class Acquire(NamesRequest):
             str(self.waits),
             *target.fields,
             *target.names,
-            *((str(self.slots),) if self.slots else ()),
         )
+        if self.slots:
+            argv += (str(self.slots),)
+        return (target.fences, target.held, target.waits, *target.keys), argv
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         outcome, items = reply[1], reply[2:]

@@ -14,6 +14,8 @@ Keys of one deployment, all under one prefix (see ``protocol.LockKeys``):
     {prefix}marks        ZSET    names of marks, as ``held``
     {prefix}records      ZSET    names of the last completion records, as ``held``
 
+The name of a slot of a limited lock is the user's, the character ``core.slots.MARK`` and the slot.
+
 ``g`` is the number this node gave with the grant; it never changes during a lease. A lock can have
 five more values, all without a nonce, so that no client can extend, raise or adopt them:
 ``rest::label`` keeps a name taken for a while; ``next::`` reserves it for the woken waiter;
@@ -27,7 +29,8 @@ connection one reply out of step). The outcome is the script's own (GRANTED, KEP
 third item has the number or the data), or one of
 
     HELD   refused: milliseconds left (-1: no expiry), the holder's label (or ""), a digest of
-           the owner ("": reserved), which name
+           the owner ("": reserved), which name; of a slot, also the milliseconds left of each
+           slot (-2: free, -3: reserved)
     TAKEN  refused: the other task id, a digest of the attempt that marked it ("": it runs)
     DONE   refused as by HELD: the name is a completion record
     ONCE   refused as by HELD, and when the work was done, in milliseconds
