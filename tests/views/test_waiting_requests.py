@@ -20,6 +20,7 @@ from rest_framework.views import APIView
 
 from django_redlock import conf, redlock
 from django_redlock.core import acquire
+from django_redlock.core.protocol import Sleep
 from django_redlock.views import rest_framework, single_flight
 from django_redlock.views.lock import WaitingRequests, waiting
 from tests.support.loops import soon
@@ -176,10 +177,10 @@ class Hourly(APIView):
 def test_no_request_waits_for_nodes(each, monkeypatch):
     """Waiting is for who is held: without a majority the 503 comes at once, and not in an hour."""
 
-    def asks_again(*_: object) -> float:
+    def asks_again(_: float) -> Sleep:
         raise AssertionError("it waits for nodes")
 
-    monkeypatch.setattr(acquire, "_pause", asks_again)
+    monkeypatch.setattr(acquire, "Sleep", asks_again)
     group: Any = conf.backend("default").group
     group.down = {0, 1, 2}
     with urls(path("", each)):
@@ -190,16 +191,16 @@ def test_no_request_waits_for_nodes(each, monkeypatch):
 
 def test_a_request_that_waits_for_nodes_is_noticed(monkeypatch):
     """Without the rule the same request asks again and again."""
-    paused: list[object] = []
+    paused: list[float] = []
 
-    def pause(*told: object) -> float:
-        paused.append(told)
-        return 0.001
+    def pause(seconds: float) -> Sleep:
+        paused.append(seconds)
+        return Sleep(0.001)
 
     taking = acquire.acquire
     forgetful = {"waits_for": None}
     monkeypatch.setattr(acquire, "acquire", lambda *args, **more: taking(*args, **more | forgetful))
-    monkeypatch.setattr(acquire, "_pause", pause)
+    monkeypatch.setattr(acquire, "Sleep", pause)
     note_broken("waits_for")
     waits = single_flight("a", wait=0.1)(lambda request: HttpResponse())
     group: Any = conf.backend("default").group
