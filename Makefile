@@ -121,7 +121,7 @@ docs: $(VENV)/.has-docs ## Build the documentation; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html $(ARGS)
 
 docs-tables: $(VENV)/.has-dev ## Hunt every broken variant, and write the page about it
-	$(BIN)/python -m tests.simulation --table docs/reference/mutants.md
+	$(BIN)/python -m tests.simulation --table docs/dev/mutants.md
 
 # ARGS="--against REV": two revisions of ours beside each other; it fails when the newer one is slower.
 bench: $(VENV)/.has-dev ## What a lock costs, beside sockets and other clients

@@ -10,7 +10,7 @@ from tests.docs.pages import README, ROOT, names_in, table
 from tests.support.verdicts import functions_with
 
 PAGE = ROOT / "docs/explanation/promises.md"
-FAILURES = ROOT / "docs/reference/celery-failures.md"
+FAILURES = ROOT / "docs/dev/celery-failures.md"
 IDS = re.compile(r"`(tests/\S+\.py)::(\w+)`")
 NOTED = re.compile(IDS.pattern + r"(?: \((nightly), [0-9,]+ plays?\))?")
 LEAD = re.compile(r"- \*\*(.+?)\*\*", re.DOTALL)
