@@ -81,11 +81,23 @@ redirects = {page: to for page, to in OLD.items() if not (HERE / f"{page}.md").e
 # What people type that a page does not say, or says too late: each becomes an entry of the index, which
 # the search finds first. The first page of a list that is there has them.
 SEARCHED = [
-    (["explanation/faq", "explanation/redlock"], ["FAQ", "frequently asked questions", "is it safe", "exactly once"]),
+    (
+        ["explanation/faq", "explanation/redlock"],
+        ["FAQ", "frequently asked questions", "is it safe", "exactly once"],
+    ),
     (["how-to/one-redis", "install"], ["quickstart", "quick start", "getting started"]),
-    (["how-to/celery-quick-start", "how-to/celery"], ["unique task", "singleton task", "celery-once", "duplicate task"]),
-    (["how-to/runbook", "how-to/operate"], ["stuck lock", "force release", "break lock", "delete lock", "on call", "3 am"]),
-    (["how-to/managed-services", "how-to/nodes"], ["heroku", "ElastiCache", "Upstash", "Memorystore", "managed Redis"]),
+    (
+        ["how-to/celery-quick-start", "how-to/celery"],
+        ["unique task", "singleton task", "celery-once", "duplicate task"],
+    ),
+    (
+        ["how-to/runbook", "how-to/operate"],
+        ["stuck lock", "force release", "break lock", "delete lock", "on call", "3 am"],
+    ),
+    (
+        ["how-to/managed-services", "how-to/nodes"],
+        ["heroku", "ElastiCache", "Upstash", "Memorystore", "managed Redis"],
+    ),
     (["how-to/limits-once-leader", "how-to/locks"], ["semaphore", "once a day", "leader election"]),
     (["explanation/what-if", "explanation/how-it-works"], ["node dies", "failure modes"]),
     (["how-to/views"], ["double click", "double submit"]),

@@ -37,7 +37,9 @@ LINE: Final = re.compile(r"^<!-- generated: ([\w-]+)(?: (.+?))? -->$", re.MULTIL
 # Links to what is in the repository only, and to headings that have moved.
 REPOSITORY: Final = "https://github.com/django-redlock/django-redlock/blob/main/docs/dev/"
 OFF_THE_SITE: Final = re.compile(r"\]\((?:\.\./|\./)*dev/([\w./#-]+)\)")
-MOVED: Final = re.compile(r"(\]\(|\b)((?:\.\./)?(?:reference/)?)settings\.md#(?:system-checks|([ew]\d{3}))\)")
+MOVED: Final = re.compile(
+    r"(\]\((?:\.\./)*(?:reference/)?)settings\.md(#system-checks|#[ew]\d{3})\)"
+)
 
 
 def expand(text: str) -> str:
@@ -52,7 +54,11 @@ def expand(text: str) -> str:
 def for_the_site(text: str) -> str:
     """Return the text of a page as it is built: expanded, and with links that lead somewhere."""
     text = OFF_THE_SITE.sub(rf"]({REPOSITORY}\1)", expand(text))
-    return MOVED.sub(lambda link: f"{link[1]}{link[2]}checks.md{'#' * bool(link[3])}{link[3] or ''})", text)
+    return MOVED.sub(_moved, text)
+
+
+def _moved(link: re.Match[str]) -> str:
+    return f"{link[1]}checks.md{link[2].removeprefix('#system-checks')})"
 
 
 def _part(line: re.Match[str]) -> str:

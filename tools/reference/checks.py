@@ -139,8 +139,10 @@ def _name(value: ast.expr) -> str:
         return _name(value.value) if value.attr in {"name", "label", "path"} else value.attr
     if isinstance(value, ast.Subscript):
         key = value.slice
-        return str(key.value) if isinstance(key, ast.Constant) and isinstance(key.value, str) else (
-            _name(value.value)
+        return (
+            str(key.value)
+            if isinstance(key, ast.Constant) and isinstance(key.value, str)
+            else (_name(value.value))
         )
     if isinstance(value, ast.BinOp):
         return f"{_name(value.left)} {_sign(value.op)} {_name(value.right)}"
@@ -157,5 +159,3 @@ def _quoted(text: str) -> str:
     """Return a text as Markdown: nothing in it is a sign but the italics of its data."""
     plain = re.sub(r"([\\`*_<>\[\]|{}])", r"\\\1", text)
     return re.sub(r"\x00(.*?)\x01", r"*\1*", plain)
-
-

@@ -146,7 +146,8 @@ def _imported(tree: ast.Module) -> dict[str, ast.expr]:
                 file = PACKAGE / folder / f"{path}.py"
                 if file.is_file() and (each.level or each.module.startswith("django_redlock")):
                     made = _constants(ast.parse(file.read_text(encoding="utf-8")))
-                    found |= {name.name: made[name.name] for name in each.names if name.name in made}
+                    taken = made.keys() & {name.name for name in each.names}
+                    found |= {name: made[name] for name in taken}
     return found
 
 

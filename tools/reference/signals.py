@@ -10,7 +10,7 @@ from .markdown import code, noted
 
 # Of a signal's arguments: the fields of its event, but for these.
 NOT_SENT = frozenset({"kind", "outcome", "votes"})
-EVENTS = {"lock": events.Event, "task": events.TaskEvent}
+EVENTS = {"lock": events.Event._fields, "task": events.TaskEvent._fields}
 FIRST = ("alias", "name", "template")  # of both
 
 
@@ -23,14 +23,12 @@ def names(of: str) -> list[str]:
 def table(of: str) -> str:
     """Return the table of the signals of locks or of tasks."""
     sent = noted([*names("lock"), *names("task")], "signals")
-    return markdown.table(
-        ("Signal", "Sent when"), ((code(name), sent[name]) for name in names(of))
-    )
+    return markdown.table(("Signal", "Sent when"), ((code(name), sent[name]) for name in names(of)))
 
 
 def arguments(of: str) -> str:
     """Return the table of the arguments of the signals of locks or of tasks."""
-    fields = [each for each in EVENTS[of]._fields if each not in NOT_SENT]
+    fields = [each for each in EVENTS[of] if each not in NOT_SENT]
     ordered = sorted(fields, key=lambda each: FIRST.index(each) if each in FIRST else len(FIRST))
     about = noted(ordered, "arguments", of)
     return markdown.table(

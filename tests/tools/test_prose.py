@@ -1,0 +1,241 @@
+"""Pages in pieces, their words, the warnings about their language, and the ways to answers."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+from tools import find, language, walk, words
+from tools.prose import pages, pieces, sentences
+
+PAGE = """\
+# A title
+
+Two words. `code()` is one word,
+and [a link](elsewhere.md) two.
+
+| a | table |
+|---|---|
+
+```python
+x = 1  # code
+```
+
+:::{warning}
+Prose inside.
+:::
+
+<!-- generated: settings -->
+
+(an-anchor)=
+- An item.
+- Another
+  item.
+"""
+
+
+def test_a_page_in_pieces():
+    """Each with its kind and its line; a callout is prose, an anchor nothing."""
+    assert [(each.kind, each.line) for each in pieces(PAGE)] == [
+        ("prose", 1),
+        ("prose", 3),
+        ("table", 6),
+        ("code", 9),
+        ("prose", 14),
+        ("generated", 17),
+        ("prose", 20),
+        ("prose", 21),
+    ]
+
+
+def test_sentences_have_lines():
+    """Where each begins; a heading is none."""
+    head, text, *_ = pieces(PAGE)
+    assert list(sentences(head)) == []
+    assert list(sentences(text)) == [
+        (3, "Two words."),
+        (3, "CODE is one word, and a link two."),
+    ]
+
+
+def test_words_by_kind():
+    """Prose, tables and code apart."""
+    found = words.by_hand(PAGE)
+    assert (found["prose"], found["table"]) == (2 + 10 + 2 + 2 + 2, 2)
+    assert found["code"] > 0
+
+
+def test_every_page_is_counted():
+    """Those of the site and the README; what is off the site, or included, is not."""
+    found = {str(each.relative_to(ROOT)) for each in pages()}
+    assert {"README.md", "docs/index.md", "docs/reference/checks.md"} <= found
+    assert not any("docs/dev/" in each or "figures" in each for each in found)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "what"),
+    [
+        ("The holder is told of the loss.", '"is told"'),
+        ("A lock was not to be had.", '"was not to be had"'),
+        ("Two nodes, of which one votes.", '"of which"'),
+        ("It is free a moment later.", 'begins with "It"'),
+        ("That costs a round trip.", 'begins with "That"'),
+        (
+            "A lock waits, but a view does not, which is right, unless nodes are down.",
+            "three rules in one sentence",
+        ),
+        (" ".join(["word"] * 31) + ".", "31 words"),
+    ],
+)
+def test_a_shape_is_found(sentence, what):
+    """With its line, behind other text."""
+    (found, *_) = language.remarks(f"# Title\n\n{sentence}\n")
+    assert (found.line, found.what) == (3, what)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A lock waits while its name is taken.",
+        "`of which` is code.",
+        "<!-- language: off -->\nIt is said so on purpose.",
+        "```text\nIt is told.\n```",
+        "| It is told |",
+    ],
+)
+def test_other_text_is_left_alone(text):
+    """Plain sentences, code, tables, and what is marked."""
+    assert list(language.remarks(text)) == []
+
+
+def test_warnings_have_file_and_line(tmp_path, capsys):
+    """As an editor reads them."""
+    page = tmp_path / "page.md"
+    page.write_text("A.\n\nIt was told so.\n")
+    language.main([str(page)])
+    assert f"{page}:3: " in capsys.readouterr().out
+
+
+# -- the walker -----------------------------------------------------------------------------------
+
+HOME = """<nav><a href="answer.html">not in the text</a></nav><article>
+<p>One two three <a href="far.html">four</a> five</p>
+<p>six <a href="answer.html#there">seven</a> eight</p></article>"""
+ANSWER = """<article><h1>Title<a class="headerlink" href="#">¶</a></h1><p>much to read before</p>
+<section id="there"><h2>There</h2><p>Write <code>lock()</code>.
+It\N{RIGHT SINGLE QUOTATION MARK}s safe.</p></section></article>"""
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    """Pages as Sphinx builds them."""
+    (tmp_path / "index.html").write_text(HOME)
+    (tmp_path / "answer.html").write_text(ANSWER)
+    (tmp_path / "far.html").write_text("<article><a href='answer.html'>x</a></article>")
+    return tmp_path
+
+
+def task(**changes: object) -> walk.Task:
+    """A task that the pages answer."""
+    wanted = walk.Task("a", "How?", "answer", ("Write lock().", "It's safe."), 2, 600)
+    return wanted._replace(**changes)  # type: ignore[arg-type]
+
+
+def test_the_shortest_way_is_counted(built):
+    """Words up to the link, then from the heading to the end of the answer, whatever its quotes."""
+    way = walk.walk(built, task())
+    assert way == walk.Way(("index", "answer"), 7 + 5)
+    assert walk.verdict(task(), way) == ""
+
+
+def test_what_stands_above_the_heading_is_not_read(built):
+    """So an answer there needs the page from its top, and the way over another page."""
+    way = walk.walk(built, task(answer=("much to read before",)))
+    assert way is not None
+    assert way.pages == ("index", "far", "answer")
+    assert "2 pages" in walk.verdict(task(), way)
+
+
+def test_verdicts(built):
+    """Too many words, no answer yet, and an answer that is not on its page."""
+    assert "11 words" in walk.verdict(task(most_words=11), walk.walk(built, task()))
+    assert walk.verdict(task(answer=()), walk.walk(built, task(answer=()))) == "no answer yet"
+    elsewhere = task(answer=("nowhere",))
+    assert "not on answer" in walk.verdict(elsewhere, walk.walk(built, elsewhere))
+
+
+def test_it_fails_for_a_task_too_far(built, tmp_path, capsys):
+    """But not where it only reports."""
+    file = tmp_path / "tasks.toml"
+    file.write_text("""
+most = {pages = 2, words = 11}
+[[task]]
+letter = "a"
+question = "How?"
+page = "answer"
+answer = ["Write lock()."]
+[[task]]
+letter = "b"
+question = "Why?"
+""")
+    arguments = [str(built), "--tasks", str(file)]
+    assert walk.main(arguments) == 1
+    assert walk.main([*arguments, "--report"]) == 0
+    assert "no answer yet" in capsys.readouterr().out
+
+
+def test_the_tasks():
+    """Ten, each with a question and a limit; on call less may be read."""
+    found = walk.tasks()
+    assert [each.letter for each in found] == list("abcdefghij")
+    assert all(each.question.endswith("?") for each in found)
+    assert {each.letter: each.most_words for each in found if each.most_words != 600} == {"f": 300}
+    assert all((ROOT / f"docs/{each.page}.md").is_file() for each in found if each.page)
+
+
+# -- the search -----------------------------------------------------------------------------------
+
+
+def test_what_people_type_is_found(tmp_path):
+    """An entry of the index comes before words of titles and texts, as in Sphinx's script."""
+    index = {
+        "docnames": ["a", "b", "c"],
+        "indexentries": {"stuck lock": [[1, "i", False]]},
+        "alltitles": {"Locks": [[0, None]]},
+        "titleterms": {"lock": [0, 2]},
+        "terms": {"stuck": [0, 1], "lock": 1},
+    }
+    (tmp_path / "searchindex.js").write_text(f"Search.setIndex({json.dumps(index)})")
+    assert find.load(tmp_path) == index
+    assert find.search(index, "Stuck lock") == ["b", "a"]
+    assert find.search(index, "unheard-of") == []
+
+
+def test_each_query_has_a_page():
+    """The six that found nothing, or the wrong page, are among them."""
+    conf = runpy.run_path(str(ROOT / "docs/conf.py"))
+    queries = [query.lower() for _, found in conf["SEARCHED"] for query in found]
+    assert len(queries) == len(set(queries))
+    wanted = {"faq", "quickstart", "unique task", "stuck lock", "heroku", "force release"}
+    assert wanted <= set(queries)
+    for candidates, found in conf["SEARCHED"]:
+        (page,) = [each for each in candidates if conf["entries_of"](each)][:1]
+        assert set(found) <= set(conf["entries_of"](page))
+    source = ["# Title\n\nText.\n"]
+    conf["complete"](None, "how-to/testing", source)
+    assert source[0].startswith("# Title\n\n```{index} pytest, mock a lock\n```\n")
+
+
+def test_old_addresses_lead_to_pages():
+    """A page that is there has no redirect; one that has gone leads to one that is there."""
+    conf = runpy.run_path(str(ROOT / "docs/conf.py"))
+    for old, new in conf["redirects"].items():
+        assert not (ROOT / f"docs/{old}.md").exists()
+        if new.startswith("https://"):
+            assert (ROOT / new.partition("/blob/main/")[2]).is_file()
+        else:
+            assert (ROOT / "docs" / old).with_name(new).with_suffix(".md").is_file()
