@@ -62,9 +62,9 @@ def _kind(line: str, fence: str) -> tuple[str, str]:
     opens = mark and not (mark[1][0] == ":" and mark[2].split(" ")[0] in {"", *PROSE_INSIDE})
     if mark and opens:
         return "code", mark[1]
-    if mark or not line.strip() or re.match(r"^\(.+\)=$|^<!-- (?!generated:)", line):
+    if mark or not line.strip() or re.match(r"^\(.+\)=$|^ *<!-- (?!generated:)", line):
         return "", ""
-    if line.startswith("<!-- generated:"):
+    if line.lstrip().startswith("<!-- generated:"):
         return "generated", ""
     return ("table" if line.lstrip().startswith("|") else "prose"), ""
 

@@ -30,6 +30,7 @@ def test_a_line_becomes_a_part():
     assert expanded.startswith("Before.\n\n| Key |")
     assert expanded.endswith(" |\n\nAfter.\n")
     assert expand("<!-- generated -->") == "<!-- generated -->"
+    assert expand("- Item\n  <!-- generated: exits redlock_run -->").startswith("- Item\n  | Exit")
 
 
 @pytest.mark.parametrize(
@@ -71,11 +72,10 @@ def test_notes_and_things_match(monkeypatch):
 def test_every_check_has_its_section():
     """In order, with its anchor, its text of the code and an action."""
     page = (REFERENCE / "checks.md").read_text()
-    found = re.findall(
-        r"^\((\w+)\)=\n## (\w+)\n\n<!-- generated: check (\w+) -->$", page, re.MULTILINE
-    )
-    assert [each[1] for each in found] == sorted(found_checks.ids())
-    assert all(anchor.upper() == head == shown for anchor, head, shown in found)
+    section = r"^\((\w+)\)=\n<!-- generated: check (\w+) -->$"
+    found = re.findall(section, page, re.MULTILINE)
+    assert [number for _, number in found] == sorted(found_checks.ids())
+    assert all(anchor.upper() == number for anchor, number in found)
     for number in found_checks.ids():
         assert "**Do:**" in found_checks.section(number)
 
@@ -198,6 +198,10 @@ def test_a_test_is_listed_with_what_it_proves():
     """The first paragraph of its docstring."""
     here = "tests/tools/test_reference.py::test_a_test_is_listed_with_what_it_proves"
     assert outcomes.tests(here) == f"- The first paragraph of its docstring. `{here}`"
+    nightly = "tests/tools/test_nightly.py::test_the_page_has_the_table_of_entries"
+    assert outcomes.tests(nightly).startswith(
+        "- As `python -m tests.nightly --markdown` prints it. "
+    )
 
 
 def test_pages_have_no_table_of_what_is_generated():

@@ -25,7 +25,7 @@ class Message(NamedTuple):
 
 
 def section(number: str) -> str:
-    """Return what ``check`` prints for an id, and what to do.
+    """Return the heading of an id, what ``check`` prints, and what to do.
 
     Raises:
         ValueError: no check has the id.
@@ -34,7 +34,7 @@ def section(number: str) -> str:
     if not found:
         msg = f"no check has the id {number}"
         raise ValueError(msg)
-    lines = []
+    lines = [f"## {number}: {ids()[number]}\n"]
     for each in found:
         if each.text:
             lines.append(f"> {each.text}\n")

@@ -27,10 +27,8 @@ SOURCES: Final = {
     "fenced": ("fencing/claim.py", "fenced"),
 }
 # Those whose options a reader compares.
-COMPARED: Final = (
-    *("redlock", "single_flight", "idempotent", "idempotent_work"),
-    *("locked_task", "tasks.locked_task"),
-)
+COMPARED: Final = ("redlock", "single_flight", "idempotent", "locked_task")
+LONGEST: Final = 20  # characters of a default in the table of all
 ARGUMENT: Final = re.compile(r"^ {4}(\w[\w, ]*): ", re.MULTILINE)
 
 
@@ -59,10 +57,14 @@ def overview() -> str:
         row = [code(option)]
         for name in COMPARED:
             found = [each for each in options(name) if each.name == option]
-            row.append(code(found[0].default or "…") if found else "")
+            row.append(_brief(found[0].default) if found else "")
         if sum(map(bool, row)) > 2:  # noqa: PLR2004 - its name, and one that has it
             rows.append(row)
     return markdown.table(("Option", *(code(each) for each in COMPARED)), rows)
+
+
+def _brief(default: str) -> str:
+    return "see below" if len(default) > LONGEST else code(default or "…")
 
 
 @cache
