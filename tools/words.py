@@ -1,4 +1,4 @@
-"""Print the words of each page: prose, tables and code by hand, and what is generated.
+"""Print the words of each page: prose by hand and its budget, tables, code, and what is generated.
 
     python -m tools.words docs/_build/html
 
@@ -8,6 +8,7 @@ What is generated is what the built page has beyond its source: reference, API, 
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Final
 from .prose import DOCS, ROOT, pages, pieces, plain, words
 from .walk import Page
 
+BUDGETS: Final = DOCS / "budgets.toml"
 KINDS: Final = ("prose", "table", "code")
 
 
@@ -40,13 +42,24 @@ def rows(built: Path, sources: Iterable[Path]) -> list[tuple[str, list[int]]]:
     return found
 
 
+def budgets() -> dict[str, int]:
+    """Return how many words of prose a page may have."""
+    found: dict[str, int] = tomllib.loads(BUDGETS.read_text(encoding="utf-8"))["words"]
+    return found
+
+
 def main(built: Path) -> None:
     """Print the table of all pages with their sums."""
-    found = rows(built, pages())
-    print(f"{'words of':36}{'by hand':>10}{'in tables':>10}{'in code':>10}{'generated':>10}")
-    for name, counts in found:
-        print(f"{name:36}" + "".join(f"{count:>10,}" for count in counts))
+    found, most = rows(built, pages()), budgets()
+    heads = ("by hand", "of", "in tables", "in code", "generated")
+    print(f"{'words of':36}" + "".join(f"{head:>10}" for head in heads))
+    for name, (prose, *others) in found:
+        allowed = f"{most[name]:,}" if name in most else "-"
+        cells = [f"{prose:,}", allowed, *(f"{count:,}" for count in others)]
+        over = "  more" if prose > most.get(name, prose) else ""
+        print(f"{name:36}" + "".join(f"{cell:>10}" for cell in cells) + over)
     sums = [sum(each) for each in zip(*(counts for _, counts in found), strict=True)]
+    sums.insert(1, sum(most.get(name, 0) for name, _ in found))
     print(f"{f'{len(found)} pages':36}" + "".join(f"{count:>10,}" for count in sums))
 
 

@@ -69,6 +69,32 @@ def test_words_by_kind():
     assert found["code"] > 0
 
 
+def test_the_words_are_printed(tmp_path, monkeypatch, capsys):
+    """By page and in sum, beside the budget; what only the built page has is generated."""
+    source = ROOT / "docs/reference/checks.md"
+    monkeypatch.setattr(words, "pages", lambda: [source])
+    built = tmp_path / "reference/checks.html"
+    built.parent.mkdir()
+    built.write_text(f"<article>{'word ' * 10_000}</article>")
+    words.main(tmp_path)
+    head, row, total = capsys.readouterr().out.splitlines()
+    own = words.by_hand(source.read_text())
+    name, prose, budget, tables, code, generated, *_ = row.replace(",", "").split()
+    assert head.split()[-1] == "generated"
+    assert (name, int(prose), int(tables), int(code)) == (
+        "reference/checks",
+        *(own[kind] for kind in words.KINDS),
+    )
+    assert int(budget) == words.budgets()["reference/checks"]
+    assert int(generated) == 10_000 - int(prose) - int(tables) - int(code)
+    assert total.startswith("1 pages")
+
+
+def test_the_budgets_are_those_of_a_book():
+    """In sum not more than a reader may be asked to keep up with."""
+    assert sum(words.budgets().values()) < 43_000
+
+
 def test_every_page_is_counted():
     """Those of the site and the README; what is off the site, or included, is not."""
     found = {str(each.relative_to(ROOT)) for each in pages()}
