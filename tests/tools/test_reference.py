@@ -89,7 +89,7 @@ def test_a_check_says_what_the_page_shows(settings):
         if each.id == "django_redlock.W012"
     ]
     (shown,) = [each for each in found_checks.messages() if each.number == "W012"]
-    text = re.escape(re.sub(r"\\(.)", r"\1", shown.text)).replace(r"\*where\*", ".*")
+    text = re.escape(re.sub(r"\\(.)", r"\1", shown.text)).replace(r"\*alias\*", ".*")
     assert re.fullmatch(text, real.msg)
     assert real.hint == f"{shown.hints[0]} See {found_checks_address('w012')}"
 

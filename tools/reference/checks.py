@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -13,6 +13,8 @@ from .markdown import ROOT, table
 
 PACKAGE: Final = ROOT / "django_redlock"
 NUMBER: Final = re.compile(r"[EW]\d{3}")
+# Names of the code that a reader would not understand.
+READABLE: Final = {"where": "the place in the code", "_named": "the place in the code"}
 SHOWN: Final = frozenset({"Error", "Warning"})
 
 
@@ -92,7 +94,14 @@ def _of_file(path: Path) -> Iterator[Message]:
     text = path.read_text(encoding="utf-8")
     if "checks." not in text:
         return
-    for node in ast.walk(ast.parse(text)):
+    for function in ast.walk(ast.parse(text)):
+        if isinstance(function, ast.FunctionDef):
+            yield from _of_function(function)
+
+
+def _of_function(function: ast.FunctionDef) -> Iterator[Message]:
+    texts = _texts(function)
+    for node in ast.walk(function):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
         given = {each.arg: each.value for each in node.keywords}
@@ -101,8 +110,24 @@ def _of_file(path: Path) -> Iterator[Message]:
             continue
         if NUMBER.fullmatch(number.id):
             hint = given.get("hint")
-            hints = [] if hint is None else [_said(each) for each in _branches(hint)]
-            yield Message(number.id, _said(node.args[0]), tuple(each for each in hints if each))
+            hints = [] if hint is None else [_said(each, texts) for each in _branches(hint)]
+            text = _said(node.args[0], texts)
+            yield Message(number.id, text, tuple(each for each in hints if each))
+
+
+def _texts(function: ast.FunctionDef) -> dict[str, ast.JoinedStr]:
+    """Return the texts to which a function gives names, such as ``where``."""
+    found: dict[str, ast.JoinedStr] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign):
+            target, value = node.targets[0], node.value
+            both = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+            names = target.elts if both and isinstance(target, ast.Tuple) else [target]
+            values = value.elts if both and isinstance(value, ast.Tuple) else [value]
+            for name, text in zip(names, values, strict=False):
+                if isinstance(name, ast.Name) and isinstance(text, ast.JoinedStr):
+                    found[name.id] = text
+    return found
 
 
 def _branches(value: ast.expr) -> Iterator[ast.expr]:
@@ -113,42 +138,45 @@ def _branches(value: ast.expr) -> Iterator[ast.expr]:
         yield value
 
 
-def _said(value: ast.expr) -> str:
+def _said(value: ast.expr, texts: Mapping[str, ast.JoinedStr]) -> str:
     """Return a text of the code; what it fills in is in italics. "": it is made elsewhere."""
     if isinstance(value, ast.Constant):
         return _quoted(str(value.value))
     if not isinstance(value, ast.JoinedStr):
         return ""
-    text = "".join(
-        str(each.value) if isinstance(each, ast.Constant) else _data(each) for each in value.values
-    )
-    return _quoted(re.sub(r" See \x00CHECKS\x01\w+$", "", text))
+    return _quoted(re.sub(r" See \x00CHECKS\x01\w+$", "", _filled(value, texts)))
 
 
-def _data(value: ast.expr) -> str:
-    if not isinstance(value, ast.FormattedValue):
-        return ""
-    return f"\0{_name(value.value)}\1"
+def _filled(text: ast.JoinedStr, texts: Mapping[str, ast.JoinedStr]) -> str:
+    parts = []
+    for each in text.values:
+        if isinstance(each, ast.Constant):
+            parts.append(str(each.value))
+        elif isinstance(each, ast.FormattedValue):
+            name = each.value.id if isinstance(each.value, ast.Name) else ""
+            known = texts.get(name)
+            parts.append(_filled(known, {}) if known else f"\0{_name(each.value)}\1")
+    return "".join(parts)
 
 
 def _name(value: ast.expr) -> str:
     """Return what a reader may call a value."""
-    if isinstance(value, ast.Name):
-        return value.id
-    if isinstance(value, ast.Attribute):
-        return _name(value.value) if value.attr in {"name", "label", "path"} else value.attr
-    if isinstance(value, ast.Subscript):
+    found = "…"
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+        found = READABLE.get(value.func.id, found)
+    elif isinstance(value, ast.Name):
+        found = READABLE.get(value.id, value.id)
+    elif isinstance(value, ast.Attribute):
+        found = _name(value.value) if value.attr in {"name", "label", "path"} else value.attr
+    elif isinstance(value, ast.Subscript):
         key = value.slice
-        return (
-            str(key.value)
-            if isinstance(key, ast.Constant) and isinstance(key.value, str)
-            else (_name(value.value))
-        )
-    if isinstance(value, ast.BinOp):
-        return f"{_name(value.left)} {_sign(value.op)} {_name(value.right)}"
-    if isinstance(value, ast.Constant):
-        return str(value.value)
-    return "…"
+        is_text = isinstance(key, ast.Constant) and isinstance(key.value, str)
+        found = str(ast.literal_eval(key)) if is_text else _name(value.value)
+    elif isinstance(value, ast.BinOp):
+        found = f"{_name(value.left)} {_sign(value.op)} {_name(value.right)}"
+    elif isinstance(value, ast.Constant):
+        found = str(value.value)
+    return found
 
 
 def _sign(operator: ast.operator) -> str:
