@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
+from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tests.docs.pages import ROOT
+from tests.docs.pages import PAGES, ROOT, blocks
 from tools import find, language, walk, words
 from tools.prose import pages, pieces, sentences
 
@@ -265,3 +268,51 @@ def test_old_addresses_lead_to_pages():
             assert (ROOT / new.partition("/blob/main/")[2]).is_file()
         else:
             assert (ROOT / "docs" / old).with_name(new).with_suffix(".md").is_file()
+
+
+# -- the site -------------------------------------------------------------------------------------
+
+
+def test_the_book_has_six_parts():
+    """Each page of the site is in one of them, once."""
+    text = (ROOT / "docs/index.md").read_text()
+    assert re.findall(r"^:caption: (.*)$", text, re.MULTILINE) == [
+        *("Start", "Use", "Celery and Django's tasks"),
+        *("Operate", "Understand", "Reference"),
+    ]
+    listed = [
+        line.rpartition("<")[2].rstrip(">")
+        for tree in re.findall(r"^```\{toctree\}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+        for line in tree.splitlines()
+        if line and not line.startswith(":")
+    ]
+    ours = {str(each.relative_to(ROOT / "docs").with_suffix("")) for each in pages()[1:]}
+    assert sorted(listed) == sorted(ours - {"index"})
+
+
+def test_what_the_pages_load_is_there():
+    """Styles and scripts; the script leads old headings to where the texts lead them."""
+    conf = runpy.run_path(str(ROOT / "docs/conf.py"))
+    static = ROOT / "docs/_static"
+    assert all((static / each).is_file() for each in conf["html_css_files"])
+    assert all((static / each).is_file() for each in conf["html_js_files"])
+    assert "checks.html" in (static / "moved.js").read_text()
+
+
+def test_proofs_are_not_searched():
+    """The pages are there, and Sphinx leaves them out."""
+    conf = runpy.run_path(str(ROOT / "docs/conf.py"))
+    metadata: dict[str, dict[str, str]] = defaultdict(dict)
+    conf["hide"](SimpleNamespace(env=SimpleNamespace(metadata=metadata)), None)
+    assert metadata == {page: {"nosearch": ""} for page in conf["NOT_SEARCHED"]}
+    assert all((ROOT / f"docs/{page}.md").is_file() for page in metadata)
+
+
+def test_a_copied_console_has_no_prompts():
+    """The button takes what is typed; all prompts of the pages are known to it."""
+    conf = runpy.run_path(str(ROOT / "docs/conf.py"))
+    prompt = re.compile(conf["copybutton_prompt_text"])
+    for page in PAGES:
+        for block in blocks(page, nested=True):
+            if block.language == "console":
+                assert any(prompt.match(line) for line in block.text.splitlines()), block.text
