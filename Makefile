@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 NEEDED := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
 NEWER := python3.13 python3.12 python3.11
 
-.PHONY: help demo test coverage test-rest soak soak-busy soak-healing soak-celery soak-fencing soak-handles soak-idempotency soak-interrupts soak-leader soak-revoke soak-run soak-views nightly lint format messages house docs docs-tables docs-tasks bench bench-figures matrix museum screenshots clean
+.PHONY: help demo test coverage test-rest soak soak-busy soak-healing soak-celery soak-fencing soak-handles soak-idempotency soak-interrupts soak-leader soak-once soak-revoke soak-run soak-tasks soak-views nightly storm-of-tasks lint format messages house docs docs-tables docs-tasks bench bench-figures matrix museum screenshots clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ soak-interrupts: $(VENV)/.has-dev ## 40,000 interruptions at random moments of l
 soak-leader: $(VENV)/.has-dev ## 100 leaders that are killed and 100 that are stopped: never two at a time
 	$(BIN)/python -m tests.faults.leading $(ARGS)
 
+soak-once: $(VENV)/.has-dev ## 1,000 names, each done once by 20 processes that are killed at work
+	$(BIN)/python -m pytest -s -m nightly tests/faults/test_once.py $(ARGS)
+
 # ARGS="--leases 20": fewer. ARGS=--now: by deletion, which shows the second believers.
 soak-revoke: $(VENV)/.has-dev ## 200 leases taken away at random moments, beside nodes that die and hang
 	$(BIN)/python -m tests.faults.revoking $(ARGS)
@@ -89,6 +92,14 @@ soak-revoke: $(VENV)/.has-dev ## 200 leases taken away at random moments, beside
 # ARGS="--plays 20": fewer.
 soak-run: $(VENV)/.has-dev ## 100 commands under redlock_run that ignore SIGTERM, each struck by a fault
 	$(BIN)/python -m tests.django.plays_of_run $(ARGS)
+
+# Django 6 has tasks, and needs a Python newer than the oldest: the newest one has an environment of its own.
+soak-tasks: ## 2,000 of Django's own tasks of 200 keys, by workers that are killed
+	@newest="$$($(PYTHON) -m tools.pythons)"; \
+		$(MAKE) $${newest:+PYTHON="$$newest" VENV=.venv-newest} storm-of-tasks
+
+storm-of-tasks: $(VENV)/.has-dev
+	$(BIN)/python -m pytest -s -m nightly tests/tasks/test_workers.py $(ARGS)
 
 # ARGS="--only gunicorn --submits 100": fewer. Daphne is played where it is installed.
 soak-views: $(VENV)/.has-dev ## 1,000 double submits to each of gunicorn, uvicorn and REST framework

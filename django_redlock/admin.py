@@ -33,9 +33,10 @@ from .backend import Backend
 from .core.errors import NodesUnavailable
 from .core.names import LONGEST
 from .core.reasons import printable
+from .core.slots import shown as slot_shown
 from .forms import ReleaseForm, seen, was_seen
 from .inspection import rows, survey
-from .inspection.revoke import refuse, taking, told, why_of
+from .inspection.revoke import entry_of, refuse, taking, told, why_of
 from .inspection.survey import HeldLock, Wanted, voting_or_raise
 from .models import LockKey
 
@@ -124,6 +125,8 @@ class LockKeyAdmin(ModelAdmin):
         shown: dict[str, Any] = {"back": back, "here": pgettext("redlock", "Lock")}
         try:
             backend = conf.backend(alias or "default")
+            if slot := request.GET.get("slot", ""):
+                name = entry_of(name, int(slot) if slot.isdecimal() else slot)
             report = survey(backend, [name])
             voting_or_raise(report, name)
             lock = report.locks[0]
@@ -156,7 +159,8 @@ class LockKeyAdmin(ModelAdmin):
         refuse(lock, now=now)
         why = why_of(request.user.get_username(), form.cleaned_data["reason"])
         became = told(backend.run(taking(backend, lock, why, now=now)))
-        self.log_change(request, LockKey(name=printable(lock.name)), f"{became} ({why})")
+        name = printable(lock.name) + slot_shown(lock.slot)
+        self.log_change(request, LockKey(name=name), f"{became} ({why})")
         # A message begins with a capital, Django sees to it; this one begins with a name.
         messages.info(request, format_html("<bdi>{}</bdi>", became))
         return True
@@ -233,6 +237,7 @@ def look(asked: PageQuery, per_page: int) -> dict[str, Any]:
         "mood": rows.MOODS[found.health],
         "advice": [printable(str(each)) for each in found.advice],
         "nodes": [rows.node(each) for each in found.nodes],
+        "slots": list(rows.slots(found, counts=older is None)),
         "rows": [rows.lock(each, found.nodes, found.majority) for each in page.object_list],
         "page": page,
         "pages": list(asked.pages(page)),

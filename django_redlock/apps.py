@@ -39,19 +39,31 @@ def check_views(**_: Any) -> list[registry.CheckMessage]:
 
 
 def check_tasks(**_: Any) -> list[registry.CheckMessage]:
-    """Report what is wrong with ``@locked_task``, of Celery and of Django's own tasks."""
+    """Report what is wrong with ``@locked_task``, of Celery and of Django's own tasks.
+
+    And where a name that a task or a view locks has several limits.
+    """
     with suppress(Exception):  # Django's own check raises it
         _import_views()
-    found = []
+    from . import checks
+
+    found: list[registry.CheckMessage] = []
+    known = list(checks.known_locks())
     if "celery" in sys.modules or _has_celery_app():
         from .celery import checks as of_celery
 
         found += of_celery.check_tasks()
+        known += of_celery.known_locks()
     if f"{__package__}.tasks.task" in sys.modules:  # a module of the project has imported it
         from .tasks import checks as of_django
 
         found += of_django.check_tasks()
-    return found
+        known += of_django.known_locks()
+    if f"{__package__}.views.lock" in sys.modules:
+        from .views import checks as of_views
+
+        known += of_views.known_locks()
+    return [*found, *checks.check_limits(known)]
 
 
 def _import_views() -> None:

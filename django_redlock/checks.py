@@ -6,6 +6,7 @@ well. ``manage.py redlock_check`` asks the nodes; see ``inspection.probe``.
 The ids stay, because projects silence checks by them. ``celery.checks`` has E002, E005, W006 to
 W009, W027 and W028, ``tasks.checks`` E002, W008 and W030, ``fencing`` has W010 and W011,
 ``views.checks`` has E004, W021 and W022, and ``idempotency.checks`` has E006, W025, W026 and W029.
+W031 is for locks of tasks and views together: ``apps`` asks each of these modules for its locks.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import math
 import posixpath
 import re
 import ssl
+import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -34,6 +36,7 @@ from .core.reasons import CHECKS
 from .leases.lease import RENEWALS
 from .locks.lock import decorated
 from .locks.options import Options
+from .transactions import no_database
 
 E001: Final = "django_redlock.E001"  # a setting that is wrong
 E003: Final = "django_redlock.E003"  # an alias, ttl or min_hold that no lock can have
@@ -53,6 +56,7 @@ W019: Final = "django_redlock.W019"  # --deploy: a restart guard of more than an
 W020: Final = "django_redlock.W020"  # a CLOCK_DRIFT below what clocks drift by
 W023: Final = "django_redlock.W023"  # seconds that look like milliseconds
 W024: Final = "django_redlock.W024"  # several nodes with failover
+W031: Final = "django_redlock.W031"  # one name with a limit and without, or with two limits
 
 Messages: TypeAlias = Iterator[checks.CheckMessage]
 
@@ -79,12 +83,19 @@ def check_deployment(**_: Any) -> list[checks.CheckMessage]:
 @checks.register(checks.Tags.security)
 def check_functions(**_: Any) -> list[checks.CheckMessage]:
     """Report E003 of the functions under ``@redlock`` that have been imported."""
-    found = [(_name(each), *options) for each, options in tuple(decorated.items())]
+    found = [(_name(each), *lock) for each, lock in tuple(decorated.items())]
     return documented(
         message
-        for name, alias, options in sorted(found, key=lambda each: each[0])
+        for name, alias, _, options in sorted(found, key=lambda each: each[0])
         for message in check_options(f"{name} fails in each call", alias, options)
     )
+
+
+def known_locks() -> Iterator[KnownLock]:
+    """Yield the locks of functions under ``@redlock``, for the check of limits."""
+    for function, (alias, names, options) in tuple(decorated.items()):
+        where = _name(function)
+        yield from of_names(where[0].lower() + where[1:], alias, names, options.limit)
 
 
 def _name(function: Any) -> str:
@@ -101,6 +112,13 @@ def documented(found: Iterable[checks.CheckMessage]) -> list[checks.CheckMessage
         if app == "django_redlock" and address not in (each.hint or ""):
             each.hint = f"{each.hint or ''} See {address}".lstrip()
     return messages
+
+
+def check_using(broken: str, using: str | None) -> Messages:
+    """Report a database that there is not, in a sentence that begins with what is broken by it."""
+    if using is not None and (problem := no_database(using)):
+        hint = "Correct using= there, or DATABASES."
+        yield checks.Error(f"{broken}: {problem}.", hint=hint, id=E003)
 
 
 def check_options(where: str, alias: str, options: Options) -> Messages:
@@ -120,6 +138,63 @@ def check_options(where: str, alias: str, options: Options) -> Messages:
             hint="Correct alias=, ttl= or min_hold= there, or REDLOCK.",
             id=E003,
         )
+
+
+class KnownLock(NamedTuple):
+    """A lock in the code of the project, as far as its decorator tells.
+
+    Attributes:
+        where: what has it, in the middle of a sentence.
+        alias: the alias of its nodes.
+        name: its name as it is written, each field as ``{}``.
+        limit: how many may hold it at a time; None: it has no limit.
+    """
+
+    where: str
+    alias: str
+    name: str
+    limit: int | None
+
+
+def of_names(
+    where: str, alias: str, names: Iterable[str], limit: int | None
+) -> Iterator[KnownLock]:
+    """Yield a lock for each of these names; of a mere field nobody knows the name."""
+    for name in names:
+        parts = list(string.Formatter().parse(name))
+        if any(part[0] for part in parts):
+            shown = "".join(part[0] + ("" if part[1] is None else "{}") for part in parts)
+            yield KnownLock(where, alias, shown, limit)
+
+
+def check_limits(locks: Iterable[KnownLock]) -> list[checks.CheckMessage]:
+    """Report W031 of names that are locked with different limits."""
+    return documented(_check_limits(locks))
+
+
+def _check_limits(locks: Iterable[KnownLock]) -> Messages:
+    names: dict[tuple[str, str], dict[int | None, KnownLock]] = {}
+    for each in locks:  # of several with one limit, the first
+        names.setdefault((each.alias, each.name), {}).setdefault(each.limit, each)
+    for (_, name), limits in names.items():
+        limited = [each for limit, each in limits.items() if limit is not None]
+        if limited and None in limits:
+            one, other = limited[0], limits[None]
+            yield checks.Warning(
+                f"The name {name!r} has limit={one.limit} in {one.where}, and none in "
+                f"{other.where}: these are two locks, and do not keep each other out.",
+                hint="Write the same limit in both, or different names.",
+                id=W031,
+            )
+        if len(limited) > 1:
+            shown = " and ".join(f"limit={each.limit} in {each.where}" for each in limited)
+            most = max(limit for limit in limits if limit is not None)
+            yield checks.Warning(
+                f"The name {name!r} has {shown}: up to {most} hold it, and who has a smaller limit "
+                "waits for the first slots alone.",
+                hint="Write one limit.",
+                id=W031,
+            )
 
 
 def _problem(alias: str, options: Options) -> str:

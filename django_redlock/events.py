@@ -72,6 +72,14 @@ class EventLease(Protocol):
     fence: int
 
     @property
+    def slot(self) -> int | None:
+        """Which of the slots of a limited lock it is, from 0; None: the lock has no limit."""
+
+    @property
+    def limit(self) -> int | None:
+        """How many may hold the lock at a time; None: it has no limit."""
+
+    @property
     def lost(self) -> bool:
         """Whether it is lost."""
 
@@ -287,6 +295,9 @@ def _log(event: Event) -> None:
     if not logger.isEnabledFor(level):
         return
     fence = "" if event.fence is None else f" fence={event.fence}"
+    slot, limit = (event.lease.slot, event.lease.limit) if event.lease else (None, None)
+    if slot is not None:
+        fence = f" slot={slot} of {limit}{fence}"
     # With %r, for a node's text about a holder may have line breaks in it.
     why = ""
     if event.error is not None:
@@ -306,6 +317,8 @@ def _log(event: Event) -> None:
             event.name,
             event=event.kind.value,
             template=event.template,
+            slot=slot,
+            limit=limit,
             fence=event.fence,
             seconds=event.seconds,
             votes=event.votes._asdict(),

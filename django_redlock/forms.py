@@ -53,7 +53,7 @@ class ReleaseForm(forms.Form):
 
 def whom(backend: Backend, lock: HeldLock) -> Sequence[str]:
     """Return what tells a holder from the next one."""
-    return [backend.alias, lock.name, lock.owners[0].owner]
+    return [backend.alias, lock.entry, lock.owners[0].owner]
 
 
 def was_seen(mark: str, backend: Backend, lock: HeldLock) -> bool:

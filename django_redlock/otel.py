@@ -165,6 +165,8 @@ class Instruments:
             )
             if event.fence is not None:
                 span.set_attribute("redlock.fence", event.fence)
+            if event.lease is not None and event.lease.slot is not None:
+                span.set_attribute("redlock.slot", event.lease.slot)
             if event.kind is EventKind.UNAVAILABLE:  # a refusal is a result, and no error
                 span.set_attribute("error.type", type(event.error).__qualname__)
                 span.set_status(Status(StatusCode.ERROR, getattr(event.error, "reason", None)))

@@ -20,7 +20,7 @@ from .checker import Break
 if TYPE_CHECKING:
     from .stage import Stage
 
-TWO, STUCK, LOST, FENCES, STARVED = Break
+TWO, MANY, STUCK, LOST, FENCES, STARVED = Break
 POLL = 0.02  # seconds between two tries
 
 
@@ -42,6 +42,7 @@ class Setup:
         timeout: the seconds for which a client waits for a reply.
         store: the path of the file with the number that the lock guards.
         node_modules: the folder with the packages of Node.js, where they are needed.
+        limit: the number of clients that may hold the lock at once.
         point: a function that a recipe calls between two steps; a fault may stop the client there.
         lost: a function that a recipe calls when it learns that the lock is no longer its own.
     """
@@ -52,6 +53,7 @@ class Setup:
     timeout: float
     store: str
     node_modules: str = ""
+    limit: int = 1
     point: Callable[[str], None] = lambda _: None
     lost: Callable[[], None] = lambda: None
 
@@ -192,6 +194,7 @@ class Lock:
         title: the name for people.
         recipe: the class of the recipe.
         servers: the number of servers.
+        limit: the number of clients that may hold it at once; more than one guard no number.
         peer: the environment that has the library; see ``benchmarks.peers``; "": our own.
         needs_node: whether the library is one of Node.js.
         is_guarded: whether its servers must be older than its restart guard before they vote.
@@ -201,6 +204,7 @@ class Lock:
     title: str
     recipe: Callable[[Setup], Recipe]
     servers: int = 1
+    limit: int = 1
     peer: str = ""
     needs_node: bool = False
     is_guarded: bool = False

@@ -24,6 +24,7 @@ class Break(enum.StrEnum):
     """A way in which a lock is broken."""
 
     TWO = "two holders"
+    MANY = "too many holders"  # of a lock that several may hold at once
     STUCK = "stuck"
     LOST = "lost updates"
     FENCES = "fences out of order"
@@ -40,10 +41,9 @@ class Hold(NamedTuple):
 
 
 class Overlap(NamedTuple):
-    """Two clients held the lock at once."""
+    """Two clients held the lock at once; of a limited lock, one more than may."""
 
-    first: str
-    second: str
+    clients: Sequence[str]
     start: float
     end: float
 
@@ -64,14 +64,16 @@ class Findings:
 
     Attributes:
         holds: all holds, in the order in which they began.
-        overlaps: the times at which two clients held the lock.
-        idle: the longest time for which a client asked and nobody held the lock.
+        limit: the number of clients that may hold the lock at once.
+        overlaps: the times at which more did.
+        idle: the longest time for which a client asked, and fewer than may held the lock.
         lost: the number of writes that were done and are not in the final value.
         fences: the number of holds whose fence is not higher than the one before.
         passed: the most clients that got the lock and had asked later than one that was refused.
     """
 
     holds: Sequence[Hold] = ()
+    limit: int = 1
     overlaps: Sequence[Overlap] = ()
     idle: Span = NO_TIME
     lost: int = 0
@@ -86,7 +88,8 @@ class Findings:
     def breaks(self, patience: float) -> frozenset[Break]:
         """Return what is broken; nobody should be stuck for longer than ``patience`` seconds."""
         seen = {
-            Break.TWO: len(self.overlaps) > 0,
+            Break.TWO: self.limit == 1 and len(self.overlaps) > 0,
+            Break.MANY: self.limit > 1 and len(self.overlaps) > 0,
             Break.STUCK: self.stuck > patience,
             Break.LOST: self.lost > 0,
             Break.FENCES: self.fences > 0,
@@ -95,15 +98,16 @@ class Findings:
         return frozenset(each for each, is_seen in seen.items() if is_seen)
 
 
-def judge(events: Sequence[Event]) -> Findings:
-    """Return what a history shows; its events are in order."""
+def judge(events: Sequence[Event], limit: int = 1) -> Findings:
+    """Return what a history shows; its events are in order, and so many may hold at once."""
     holds = sorted(_holds(events), key=lambda hold: (hold.start, hold.end))
     lasting = [hold for hold in holds if hold.start < hold.end]  # not over when it was heard of
     fences = [hold.fence for hold in holds if hold.fence is not None]
     return Findings(
         holds=holds,
-        overlaps=list(_overlaps(lasting)),
-        idle=max(_idle(events, lasting), key=lambda span: span.end - span.start),
+        limit=limit,
+        overlaps=list(_overlaps(lasting, limit)),
+        idle=max(_idle(events, lasting, limit), key=lambda span: span.end - span.start),
         lost=_lost(events),
         fences=sum(later <= earlier for earlier, later in pairwise(fences)),
         passed=_passed(events),
@@ -126,18 +130,19 @@ def _holds(events: Sequence[Event]) -> Iterator[Hold]:
     yield from held.values()
 
 
-def _overlaps(holds: Sequence[Hold]) -> Iterator[Overlap]:
-    """Each hold that begins before the longest of the earlier ones has ended."""
-    longest = Hold("", 0.0, 0.0)
+def _overlaps(holds: Sequence[Hold], limit: int) -> Iterator[Overlap]:
+    """Each hold that begins before the first of the ``limit`` longest earlier ones has ended."""
+    longest: list[Hold] = []
     for hold in holds:
-        if hold.start < longest.end:
-            end = min(hold.end, longest.end)
-            yield Overlap(longest.client, hold.client, hold.start, end)
-        longest = max(longest, hold, key=lambda each: each.end)
+        end = min((each.end for each in longest), default=0.0)
+        if len(longest) == limit and hold.start < end:
+            clients = [*sorted(each.client for each in longest), hold.client]
+            yield Overlap(clients, hold.start, min(hold.end, end))
+        longest = sorted([*longest, hold], key=lambda each: each.end)[-limit:]
 
 
-def _idle(events: Sequence[Event], holds: Sequence[Hold]) -> Iterator[Span]:
-    """The times for which a client asked while nobody held; an empty one at least."""
+def _idle(events: Sequence[Event], holds: Sequence[Hold], limit: int) -> Iterator[Span]:
+    """The times for which a client asked while one more could hold; an empty one at least."""
     changes = [change for hold in holds for change in ((hold.start, 1, 0), (hold.end, -1, 0))]
     waiting: set[str] = set()
     for event in events:
@@ -153,7 +158,7 @@ def _idle(events: Sequence[Event], holds: Sequence[Hold]) -> Iterator[Span]:
         if since is not None:
             yield Span(since, at)
         held, asking = held + more_held, asking + more_asking
-        is_idle = asking > 0 and not held
+        is_idle = asking > 0 and held < limit
         since = (at if since is None else since) if is_idle else None
     yield Span(events[-1].at, events[-1].at)
 

@@ -8,7 +8,8 @@
     {"do": "believe"}               {"held": true}; whether it has the lock by what it knows
     {"do": "release"}               {}; it comes to the point "release" before it sends anything
     {"do": "halt", "at": "..."}     {}; it stops itself (SIGSTOP) when it comes to this point
-    {"do": "work", "times": 20}     {"done": 20}; acquires, reads, writes, releases
+    {"do": "work", "times": 20}     {"done": 20}; acquires, reads, writes, releases; a lock that
+                                    several may hold guards no number
     {"do": "call", "what": "..."}   {}; a method that only this recipe has
 
 What the recipe raises is answered as {"error": "..."}. The environments of other libraries run this
@@ -66,6 +67,7 @@ class Program:
         self._hold: Hold | None = None
         self._seen = 0
         setup = Setup(**start["setup"], point=self._point, lost=self._lose)
+        self._is_limited = setup.limit > 1
         module, _, name = start["recipe"].partition(":")
         self._recipe = getattr(importlib.import_module(module), name)(setup)
         self._store = getattr(self._recipe, "store", None) or FileStore(setup.store)
@@ -125,9 +127,10 @@ class Program:
     def _work(self, times: int) -> dict[str, Any]:
         done = 0
         while done < times and self._acquire(WORK_WAIT)["held"]:
-            self._read()
+            if not self._is_limited:
+                self._read()
             time.sleep(0.002)
-            done += self._write()["done"]
+            done += self._is_limited or self._write()["done"]
             self._release()
         return {"done": done}
 

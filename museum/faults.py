@@ -6,8 +6,10 @@ table see.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
 from .cell import ClientError, fault
@@ -173,6 +175,35 @@ def late_release(stage: Stage) -> None:
 
 
 USUAL = turns, crowd, killed
+
+# -- locks that several may hold -------------------------------------------------------------------
+
+
+@fault(ttl=LONG, patience=0.5)
+def full(stage: Stage) -> None:
+    """One more asks than may, and has it when another one has released it."""
+    *inside, more = stage.clients(ascii_uppercase[: stage.limit + 1])
+    for client in inside:
+        assert client.take(SOON)
+    assert not more.take()
+    more.tell("acquire", wait=SOON)
+    inside[0].release()
+    assert more.has_it()
+    for client in (*inside[1:], more):
+        client.release()
+
+
+@fault(ttl=LONG, patience=0.75)
+def killed_of_several(stage: Stage) -> None:
+    """One of those that may hold it at once is killed."""
+    dead, *others = stage.clients(ascii_uppercase[: stage.limit + 1])
+    assert dead.take(SOON)
+    dead.kill()
+    time.sleep(stage.ttl / 2)  # so that the time of the dead one is over long before the others'
+    inside = [client for client in others if client.take(SOON / 2)]
+    for client in inside:
+        client.release()
+
 
 # -- replies and requests that come late, or not at all --------------------------------------------
 

@@ -67,7 +67,7 @@ def play(cell: Cell, over: threading.Event | None = None) -> Played:
         return Played(cell, error=str(error), is_absent=True)
     except Exception as error:  # noqa: BLE001 - it is reported, and the cell fails
         return Played(cell, error=f"{type(error).__name__}: {error}")
-    return Played(cell, events, checker.judge(events))
+    return Played(cell, events, checker.judge(events, cell.lock.limit))
 
 
 def play_all(cells: Sequence[Cell], runs: int = 1, seed: int = 0) -> Iterator[Played]:

@@ -52,13 +52,14 @@ class Stage:
     Attributes:
         nodes: the servers of the lock.
         ttl: the seconds for which its clients take the lock.
+        limit: the number of clients that may hold it at once.
         notes: the history, as faults append to it.
     """
 
     def __init__(self, cell: Cell, stack: ExitStack, over: threading.Event) -> None:
         lock, fault = cell.lock, cell.fault
         self._lock, self._stack, self._over = lock, stack, over
-        self.ttl = fault.ttl
+        self.ttl, self.limit = fault.ttl, lock.limit
         folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self._folder = Path(stack.enter_context(folder))
         self.notes = History(self._path("history"), MUSEUM)
@@ -103,7 +104,7 @@ class Stage:
         *,
         is_proxied: bool = False,
         without: Sequence[int] = (),
-        ahead: int = 0,
+        ahead: int | None = None,
         is_warm: bool = True,
         timeout: float = TIMEOUT,
     ) -> Client:
@@ -113,7 +114,7 @@ class Stage:
             name: the name of the client in the history.
             is_proxied: whether it reaches each server by a proxy of its own.
             without: the indexes of the servers that it cannot reach; it is proxied.
-            ahead: the seconds by which its clock is wrong.
+            ahead: the seconds by which its clock is wrong; 0: it is right, and may be set.
             is_warm: whether it has had the lock once, and so is connected. Nobody may hold it then.
             timeout: the seconds for which it waits for a server.
         """
@@ -128,10 +129,11 @@ class Stage:
             servers = "servers" if len(reached) > 1 else "server"
             self.note(f"{name} reaches {servers} {' and '.join(reached)} only", name)
         environment: Mapping[str, str] = {}
-        if ahead:
+        if ahead is not None:
             self._clocks.set(name, ahead)
-            self.note(f"the clock of {name} is {ahead} s ahead", name)
             environment = self._clocks.environment(name)
+        if ahead:
+            self.note(f"the clock of {name} is {ahead} s ahead", name)
         recipe: Any = self._lock.recipe
         node_modules = node() if self._lock.needs_node else Path()
         if node_modules is None:
@@ -148,6 +150,7 @@ class Stage:
                 "timeout": timeout,
                 "store": self._path("store"),
                 "node_modules": str(node_modules),
+                "limit": self.limit,
             },
         }
         interpreter = str(python(self._lock.peer)) if self._lock.peer else sys.executable
@@ -165,22 +168,34 @@ class Stage:
         self.note(f"replies to {client.name} are lost")
 
     def let_go(self, client: Client, index: int) -> None:
-        """Let a request that a proxy holds come to a server; wait until it has."""
-        proxy = self.proxy(client, index)
-        if proxy.held:
-            before = self._locking(self.nodes[index])
-            proxy.let_go()
-            self.wait_for(lambda: self._locking(self.nodes[index]) > before, "a held request")
+        """Let a request that a proxy may hold come to a server; wait until it has."""
+        if self.proxy(client, index).held:
+            self._pass_on(client, index)
             self.note(f"what {client.name} sent to server {index + 1} arrives late")
 
+    def let_go_in_order(self, clients: Sequence[Client], index: int) -> None:
+        """Let a request of each that a proxy holds come to a server, one after the other."""
+        for client in clients:
+            self._pass_on(client, index)
+        self.note(f"server {index + 1} hears {', then '.join(each.name for each in clients)}")
+
+    def _pass_on(self, client: Client, index: int) -> None:
+        before = self._locking(self.nodes[index])
+        self.proxy(client, index).let_go()
+        self.wait_for(lambda: self._locking(self.nodes[index]) > before, "a held request")
+
     def warm_up(self, client: Client) -> None:
-        """Let a client take the lock and give it back, until nothing is on its way.
+        """Let a client take the lock and give it back, until nothing is on its way."""
+        assert client.take(SECONDS)
+        client.release()
+        self.wait_until_quiet()
+
+    def wait_until_quiet(self) -> None:
+        """Wait until nothing is on its way of what clients have sent to take and to release.
 
         Some clients go on when a majority has replied. All servers are sent the same, and one at
         least is in both majorities, of the locks and of the releases: it has had all.
         """
-        assert client.take(SECONDS)
-        client.release()
         self.wait_for(lambda: len(set(map(self._locking, self.nodes))) == 1, "the last server")
 
     def _locking(self, node: EmbeddedNode) -> int:
@@ -192,6 +207,10 @@ class Stage:
     def set_clock_right(self, client: Client) -> None:
         self._clocks.set(client.name, 0)
         self.note(f"the clock of {client.name} is set right", client.name)
+
+    def set_clock_ahead(self, client: Client, ahead: int) -> None:
+        self._clocks.set(client.name, ahead)
+        self.note(f"the clock of {client.name} jumps {ahead} s ahead", client.name)
 
     # -- servers ----------------------------------------------------------------------------------
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from .cell import Cell, Lock
 from .rooms import (
+    checked_set,
+    counter,
     fencekit,
     getset,
     node_redlock,
     ours,
+    permits,
     pottery,
     pubsub,
     pull_mode,
@@ -22,8 +25,9 @@ from .rooms import (
 )
 
 TOLD = [setnx, getset, set_nx_px, pull_mode, pubsub, redisson, redlock]
+LIMITS = [counter, permits, checked_set]
 LIBRARIES = [redlock_py, redlock_ng, pottery, node_redlock, python_redis_lock, redis_py, fencekit]
-CELLS: list[Cell] = [cell for room in [*TOLD, *LIBRARIES, ours] for cell in room.CELLS]
+CELLS: list[Cell] = [cell for room in [*TOLD, *LIMITS, *LIBRARIES, ours] for cell in room.CELLS]
 LOCKS: list[Lock] = list(dict.fromkeys(cell.lock for cell in CELLS))
 
 # A choice that is played within a minute, by their keys.
@@ -39,6 +43,7 @@ SHORT: list[str] = [
     "redisson-redlock/stopped-acquiring",
     "redlock/paused",
     "redlock/restarted",
+    "counter/each-in-its-order",
     "django-redlock/killed",
     "django-redlock/paused",
     "django-redlock-fenced/paused",

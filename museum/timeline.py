@@ -25,13 +25,13 @@ LETTER: Final = {"": 7.4, "bold": 8.2, "alarm": 8.2, "muted": 7.4}  # px in wide
 IDLE, LONG = 0.25, 110  # seconds without an event that are cut short; characters of an error
 OVER: Final = "is over"
 WORDS: Final = {
-    history.ASKS: "{client} asks for the lock",
-    history.HOLDS: "{client} has the lock",
+    history.ASKS: "{client} asks for {lock}",
+    history.HOLDS: "{client} has {lock}",
     history.REFUSED: "{client} does not get it",
     history.READS: "{client} reads {value}",
     history.WRITES: "{client} writes {value}",
-    history.RELEASES: "{client} releases the lock",
-    history.LOST: "{client} learns that it has lost the lock",
+    history.RELEASES: "{client} releases {own}",
+    history.LOST: "{client} learns that it has lost {own}",
     history.FAILS: "{client} fails: {why}",
     history.STOPPED: "{client} is stopped",
     history.GOES_ON: "{client} goes on",
@@ -40,7 +40,7 @@ WORDS: Final = {
     history.CHANGED: "{words}",
     history.FINAL: "writes that were done: {writes}; the number in the end: {value}",
 }
-LEGEND: Final = "blue: believes to hold the lock; red: two at once; hatched: stopped"
+LEGEND: Final = "blue: believes to hold {lock}; red: {many} at once; hatched: stopped"
 STYLE: Final = """
 .museum{--ground:#ffffff;--ink:#1d2127;--muted:#565d68;--lane:#c6ccd5;--hold:#3d78d8;--red:#b3261e;
 --hatch:#3a3f47;--edge:#d5d9e0}
@@ -91,31 +91,41 @@ class Row(NamedTuple):
 
 def rows(played: Played) -> list[Row]:
     """Return the rows of a play, in the order of their times."""
-    events, alarms = played.events, _alarms(played)
+    events, findings, alarms = played.events, played.findings, _alarms(played)
     writes = sum(event.kind == history.WRITES and event.more["done"] for event in events)
     found = []
     before: dict[str, Event] = {}
     for event in events:
-        words = _words(event, before.get(event.client), writes)
+        words = _words(event, before.get(event.client), findings.limit, writes)
         if words:
             lane = "" if event.kind == history.FINAL else event.client
             found.append(Row(event.at, lane, event.kind, words, " ".join(alarms[event.at])))
         before[event.client] = event
     ended = {(event.client, event.at) for event in events}
-    for client, _, end, _ in played.findings.holds:
+    for client, _, end, _ in findings.holds:
         if (client, end) not in ended and end < events[-1].at:
             found.append(Row(end, client, OVER, f"the time of {client} is over"))
     return sorted(found, key=lambda row: row.at)
 
 
-def _words(event: Event, before: Event | None, writes: int) -> str:
+def _lock(limit: int, article: str = "a") -> str:
+    """What a client asks for."""
+    return "the lock" if limit == 1 else f"{article} slot"
+
+
+def _words(event: Event, before: Event | None, limit: int, writes: int) -> str:
     """Return an event in words; "": it says no more than the client's event before it."""
     more = event.more
     if event.kind == history.LOST and before and before.kind == history.WRITES:
         return ""  # the refused write has said so
+    if event.kind == history.FINAL and limit > 1:
+        return ""  # it guards no number
     if event.kind == history.WRITES and not more["done"]:
         return f"the row refuses the {more['value']} of {event.client}"
-    words = WORDS.get(event.kind, "").format(client=event.client, writes=writes, **more)
+    lock, own = _lock(limit), _lock(limit, "its")
+    words = WORDS.get(event.kind, "").format(
+        client=event.client, lock=lock, own=own, writes=writes, **more
+    )
     if event.kind == history.HOLDS and more["until"] is not None:
         words += f" for {max(0.0, more['until'] - event.at):.2f}\N{NO-BREAK SPACE}s"
     if event.kind == history.HOLDS and more["fence"] is not None:
@@ -129,12 +139,16 @@ def _alarms(played: Played) -> dict[float, list[str]]:
     """What is wrong, by the time of the event that shows it."""
     events, findings, seen = played.events, played.findings, played.seen
     found: dict[float, list[str]] = defaultdict(list)
-    for two in findings.overlaps:
-        found[two.start].append(f"Two holders at once: {two.first} and {two.second}.")
+    limit = findings.limit
+    holders = "Two holders" if limit == 1 else f"{limit + 1} holders of {limit} slots"
+    for overlap in findings.overlaps:
+        names = f"{', '.join(overlap.clients[:-1])} and {overlap.clients[-1]}"
+        found[overlap.start].append(f"{holders} at once: {names}.")
     if Break.STUCK in seen:
         last = max(event.at for event in events if event.at <= findings.idle.end)
         found[last].append(
-            f"Nobody could have the lock for {findings.stuck:.1f}\N{NO-BREAK SPACE}s."
+            f"Nobody could have {_lock(limit)} for {findings.stuck:.1f}\N{NO-BREAK SPACE}s"
+            f"{'' if limit == 1 else f', and fewer than {limit} were held'}."
         )
     if Break.STARVED in seen:
         last = max(event.at for event in events if event.kind == history.REFUSED)
@@ -188,7 +202,9 @@ class _Picture:
         self._rows(start)
         for x in self.lanes.values():
             self.under.insert(0, _line("lane", x, top, x, self.y - GAP))
-        self.paragraph(LEGEND, "muted")
+        limit = cell.lock.limit
+        many = "two" if limit == 1 else "too many"
+        self.paragraph(LEGEND.format(lock=_lock(limit), many=many), "muted")
         self.y += 6
         self.paragraph(cell.why)
         height = round(self.y + EDGE)
@@ -242,9 +258,9 @@ class _Picture:
         """What clients do for some time: hold the lock, two of them at once, stand still."""
         for client, start, end, _ in self.played.findings.holds:
             yield "hold", client, start, end
-        for first, second, start, end in self.played.findings.overlaps:
-            yield "two", first, start, end
-            yield "two", second, start, end
+        for clients, start, end in self.played.findings.overlaps:
+            for client in clients:
+                yield "two", client, start, end
         since: dict[str, float] = {}
         for event in self.played.events:
             if event.kind == history.STOPPED:

@@ -96,6 +96,7 @@ ENTRIES: Final = [
     tests("faults", "Storms, rolling restarts, interruptions, waiting beside deaths.", "faults"),
     tests("fencing", "Fenced rows on each database.", "fencing"),
     tests("celery", "Workers, pools and brokers that are killed.", "celery"),
+    tests("tasks", "Django's own tasks, if it is Django 6.", "tasks"),
     tests("views", "Double and repeated requests to real servers.", "views", "idempotency"),
     tests("django", "Commands, and pages in a browser.", "django"),
     tests("models", "Models and simulated worlds beyond the small.", "core", "simulation"),
@@ -140,6 +141,10 @@ ENTRIES: Final = [
     program(
         *("soak-celery", "Messages through workers that are killed.", "2,000 messages"),
         f"tests.celery.soak --messages 2000 --keys 50 --seconds 30 --seed {SEED}",
+    ),
+    Entry(
+        *("soak-tasks", "Django's own tasks, on the newest Python.", "2,000 tasks"),
+        ["env", "-u", "MAKEFLAGS", "make", "soak-tasks"],
     ),
     program(
         *("soak-fencing", "Additions by processes that are killed.", "2,000 on each database"),

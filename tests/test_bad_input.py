@@ -164,7 +164,7 @@ def test_a_ttl_given_to_extend(ttl):
         lease.ensure()
 
 
-MISSPELT = r"^a lock has no keyword 'tll'; it takes ttl, wait, .*durable\. What other"
+MISSPELT = r"^a lock has no keyword 'tll'; it takes ttl, wait, .*durable, limit\. What other"
 
 
 def test_an_option_that_there_is_not():
@@ -184,7 +184,11 @@ def test_a_min_hold_above_max_ttl():
 
 
 @pytest.mark.parametrize(
-    "options", [{"on_lost": "Raise"}, {"on_lost": 5}, {"renew": "yes"}, {"durable": 2}]
+    "options",
+    [
+        *({"on_lost": "Raise"}, {"on_lost": 5}, {"renew": "yes"}, {"durable": 2}),
+        *({"limit": True}, {"limit": 2.0}, {"limit": "5"}),
+    ],
 )
 def test_other_options_that_make_no_sense(options):
     """A wrong kind of option is a TypeError; an unknown one, too."""
@@ -192,6 +196,25 @@ def test_other_options_that_make_no_sense(options):
         redlock("name", **options)
     with pytest.raises(TypeError):
         redlock.using(lease=5)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 129])
+def test_a_limit_that_is_none(limit):
+    """None can hold it, or more than there may be slots."""
+    with pytest.raises(ValueError, match=rf"^limit must be from 1 to 128, not {limit}: so many"):
+        redlock("name", limit=limit)
+    with pytest.raises(ValueError, match=r"^limit must be from 1 to 128"):
+        redlock.using(limit=limit)
+
+
+def test_what_takes_no_limit():
+    """Several names, work that is done once and a leader; each says so."""
+    with pytest.raises(ValueError, match=r"^limit takes one name, not 2: each has slots"):
+        redlock(["a", "b"], limit=2)
+    with pytest.raises(ValueError, match=r"^once takes no limit: work that is done once"):
+        redlock("name", limit=2).once(keep=60)
+    with pytest.raises(TypeError, match=r"^leader takes no limit: only one process leads"):
+        redlock("name", limit=2).leader()
 
 
 # -- sizes --------------------------------------------------------------------------------------

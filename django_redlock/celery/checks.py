@@ -27,13 +27,12 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import conf
-from django_redlock.checks import E003, check_options, documented
-from django_redlock.transactions import no_database
+from django_redlock.checks import KnownLock, check_options, check_using, documented, of_names
 from django_redlock.work.plan import Plan, plan_of
 
 from .backoff import visibility_timeout
 from .publishing import seconds_queued
-from .task import LockedTask
+from .task import LockedTask, lets_copies_in
 
 E002: Final = "django_redlock.E002"  # a mode that needs marks, and a class that sets none
 E005: Final = "django_redlock.E005"  # tasks that cannot be imported or made
@@ -51,9 +50,9 @@ WITH_VISIBILITY: Final = ("redis", "rediss", "sentinel", "unix", "sqs")  # schem
 def check_tasks() -> list[checks.CheckMessage]:
     """Import the modules with tasks that a worker imports, and report what is wrong with them.
 
-    E002 is for a task that has marks and cannot set them, E003 for one whose lock nobody can have,
-    E005 for tasks that cannot be imported or made, W006 to W009, W027 and W028 for what works but
-    is risky.
+    E002 is for a task that needs another class, for its marks or its limit, E003 for one whose lock
+    nobody can have, E005 for tasks that cannot be imported or made, W006 to W009, W027 and W028 for
+    what works but is risky.
     """
     before = frozenset() if _knows_an_app() else frozenset(sys.modules)
     try:
@@ -150,6 +149,13 @@ def _locked() -> list[tuple[Task, Plan]]:
     return [(task, plan) for task, plan in plans if plan is not None]
 
 
+def known_locks() -> Iterator[KnownLock]:
+    """Yield the locks of the tasks, for the check of limits."""
+    for task, plan in _locked():
+        where = f"the task {task.name}"
+        yield from of_names(where, plan.template.alias, plan.names or (), plan.limit)
+
+
 def _found() -> list[checks.CheckMessage]:
     locked = _locked()
     found = [message for task, plan in locked for message in _impossible(task, plan)]
@@ -159,13 +165,7 @@ def _found() -> list[checks.CheckMessage]:
 def _impossible(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
     broken = f"The task {task.name} fails in each run"
     yield from check_options(broken, plan.template.alias, plan.template.options)
-    problem = no_database(plan.using) if plan.using is not None else ""
-    if problem:
-        yield checks.Error(
-            f"No message of the task {task.name} can be sent: {problem}.",
-            hint="Correct using= there, or DATABASES.",
-            id=E003,
-        )
+    yield from check_using(f"No message of the task {task.name} can be sent", plan.using)
 
 
 def _risks(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
@@ -182,6 +182,14 @@ def _risks(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
         yield checks.Error(
             f"The task {task.name} has mode={plan.mode!r}, and its class sends messages "
             "without marks: equal messages would be queued twice.",
+            hint="Write @shared_task(base=LockedTask), or let its class inherit from it.",
+            id=E002,
+        )
+    if lets_copies_in(task, plan):
+        yield checks.Error(
+            f"The task {task.name} has limit={plan.limit} and acks_late, and its class gives "
+            "messages no number: one that is delivered again while it runs would run in another "
+            "slot.",
             hint="Write @shared_task(base=LockedTask), or let its class inherit from it.",
             id=E002,
         )

@@ -153,10 +153,11 @@ def unmark(task: Task, args: Any = (), kwargs: Mapping[str, Any] | None = None) 
     Raises:
         TypeError: the arguments do not fit the task, or its messages have no marks.
     """
-    plan = plan_of(task.run)
-    if plan is None or not plan.marks:
-        raise core.no_marks(task.name)
-    core.unmark(task.name, _lock_of_message(plan, task, *_as_delivered(task, args, kwargs, {})))
+    core.unmark(
+        task.name,
+        plan_of(task.run),
+        lambda plan: _lock_of_message(plan, task, *_as_delivered(task, args, kwargs, {})),
+    )
 
 
 def _lock_of_message(

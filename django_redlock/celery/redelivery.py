@@ -20,32 +20,19 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn
 
 from celery import signals, states
 from celery.exceptions import Ignore, OperationalError, Reject, Retry, SoftTimeLimitExceeded
 
-from django_redlock.core.errors import LockTaken
-from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.core.protocol import one_or_all
 from django_redlock.events import TaskOutcome
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.template import LockTemplate
+from django_redlock.work import redelivery as core
 from django_redlock.work.plan import Plan
-from django_redlock.work.publishing import notify
-from django_redlock.work.redelivery import (
-    FINISHED,
-    ROOM,
-    Fate,
-    Refusal,
-    RunName,
-    Skipped,
-    count,
-    fate_of,
-    label_of,
-    names_itself,
-)
+from django_redlock.work.redelivery import Fate, Refusal, Skipped, count
 
 from .backoff import pause, visibility_timeout
 from .marks import PutOff
@@ -54,33 +41,28 @@ from .publishing import HEADER, NUMBER, history, same_message
 logger = logging.getLogger("django_redlock")
 SUCCEEDED: Final = "%s[%s] has succeeded before: this copy does not run"
 NUMBERS: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}").fullmatch  # of messages
-Name: TypeAlias = str | tuple[str, ...]  # of a lock
 ATTRIBUTE: Final = "redlock_run"  # of a request: its ``Delivery``, when that has a run name
 
 
-class Delivery:
-    """A call of a locked function, and the message whose run it is, if it is one.
+class Delivery(core.Delivery):
+    """A call of a locked function, and Celery's message whose run it is, if it is one.
 
     Attributes:
         task: the task whose body the call is; None: the function was called directly.
-        has_message: whether the call is the run of a message, neither direct nor eager.
-        is_copy: whether the broker delivered the message before, or an earlier run of it was met.
-        has_begun: whether the body has begun.
         is_stored: whether Celery has stored the result, so that no copy needs to run.
-        is_sound: whether the lease of the key was good when the body ended.
     """
 
     def __init__(self, task: Any, plan: Plan) -> None:
-        self.task, self._plan = task, plan
-        self.has_begun = self.is_stored = self.is_sound = False
+        self.task, self.is_stored = task, False
         request: Any = None if task is None else task.request
-        self.has_message = not (request is None or request.called_directly or request.is_eager)
-        self.is_copy, number = False, None
-        if self.has_message:
+        has_message = not (request is None or request.called_directly or request.is_eager)
+        is_copy, number = False, None
+        if has_message:
             flag = (request.delivery_info or {}).get("redelivered")
-            self.is_copy = bool(flag or history(request).get("again"))
+            is_copy = bool(flag or history(request).get("again"))
             number = self._find_number()
-        self._run = RunName("" if task is None else task.name, number)
+        name, task_id = ("", None) if task is None else (task.name, request.id)
+        super().__init__(plan, name, task_id, number, has_message=has_message, is_copy=is_copy)
 
     def _find_number(self) -> str | None:
         """Return the number by which copies of the message are known.
@@ -98,32 +80,13 @@ class Delivery:
         return number
 
     @property
-    def lease(self) -> Lease | None:
-        """The lease of the run name; None: it is not held."""
-        return self._run.lease
-
-    @property
-    def label(self) -> str | None:
-        """The owner label, ``host:process(task):task_id``; None: there is no task id."""
-        if self.task is None or self.task.request.id is None:
-            return None
-        return label_of(self.task.name, self.task.request.id)
-
-    @property
     def _may_have_run(self) -> bool:
         return self.is_copy or bool(self.task.request.retries)
-
-    def _notify(self, outcome: TaskOutcome, lock: Lock, name: Name, **more: Any) -> None:
-        if self.task is not None:
-            more |= {"alias": lock.alias, "name": name, "template": lock.template}
-            notify(outcome, self.task.name, self.task.request.id, **more)
 
     # -- a message that is refused ----------------------------------------------------------------
 
     def refuse(self, refusal: Refusal, lock: Lock) -> Skipped:
         """Skip the message, or send it again for later, or raise the refusal.
-
-        Without a majority ``on_unavailable`` says what to do, and nothing is ever skipped.
 
         Args:
             lock: the one that was refused.
@@ -132,33 +95,18 @@ class Delivery:
             Ignore: the message has finished in an earlier run, or it is a copy that was sent again.
             Retry, Reject: see ``_defer``.
         """
-        own = self.has_message and self._meets_itself(refusal)
+        own = self.meets_itself(refusal)
         again = own or (self.has_message and self._may_have_run)
-        fate = fate_of(
-            self._plan, refusal, has_message=self.has_message, is_own=own, may_have_run=again
-        )
+        fate = self.fate(refusal, is_own=own, may_have_run=again)
         if fate is Fate.FINISHED:
-            self._note_finished(FINISHED, lock, refusal.name)
+            self.note_finished(lock, refusal.name)
             raise Ignore("an earlier run of this message has finished")
         if fate is Fate.LATER:
-            silently = self._run.number is not None and (own or self.is_copy)
+            silently = self.number is not None and (own or self.is_copy)
             self._defer(refusal, lock, again=again, silently=silently)
         if fate is Fate.SKIPPED:
-            self._notify(TaskOutcome.SKIPPED, lock, refusal.name, error=refusal)
-            return Skipped.by(refusal)
+            return self.skip(refusal, lock)
         raise refusal
-
-    def skip_done(self, lock: Lock, at: datetime) -> Skipped:
-        """Skip the message, since the work of its key was done then."""
-        why = because(ReasonCode.RECORDED)
-        self._notify(
-            TaskOutcome.SKIPPED, lock, lock.names[0], error=LockTaken(why, name=lock.names[0])
-        )
-        return Skipped(f"the work was done at {at.isoformat(timespec='seconds')}")
-
-    def _meets_itself(self, refusal: Refusal) -> bool:
-        """Return True if an earlier run of this message lives."""
-        return self._run.meets_run or names_itself(refusal, self.task.request.id)
 
     def _defer(self, refusal: Refusal, lock: Lock, *, again: bool, silently: bool) -> NoReturn:
         """Send this message again for later, with all it carries, its count of retries too.
@@ -196,7 +144,7 @@ class Delivery:
             if task.acks_late:
                 raise Reject(error, requeue=True) from refusal
             raise
-        self._notify(TaskOutcome.DEFERRED, lock, refusal.name, seconds=seconds, error=refusal)
+        self.notify(TaskOutcome.DEFERRED, lock, refusal.name, seconds=seconds, error=refusal)
         if silently:
             text = "%s[%s] is a copy and comes back in %.1f s: %s"
             logger.info(text, task.name, request.id, seconds, refusal)
@@ -205,7 +153,7 @@ class Delivery:
 
     # -- a message that has finished --------------------------------------------------------------
 
-    def has_succeeded(self, lock: Lock, name: Name) -> bool:
+    def has_succeeded(self, lock: Lock) -> bool:
         """Return True if this message may be a second copy, and a run of it succeeded.
 
         With ``worker_deduplicate_successful_tasks`` Celery checks this for a message that the
@@ -226,12 +174,8 @@ class Delivery:
             logger.warning(text, task.name, task.request.id)
             return False
         if succeeded:
-            self._note_finished(SUCCEEDED, lock, name)
+            self.note_finished(lock, one_or_all(lock.names), SUCCEEDED)
         return succeeded
-
-    def _note_finished(self, text: str, lock: Lock, name: Name) -> None:
-        logger.info(text, self.task.name, self.task.request.id)
-        self._notify(TaskOutcome.FINISHED_BEFORE, lock, name)
 
     @contextmanager
     def run(self, options: LockTemplate, lock: Lock) -> Iterator[None]:
@@ -244,16 +188,14 @@ class Delivery:
             lock: of the key; errors name it, and not the run name.
 
         Raises:
-            LockTaken: an earlier run of the message lives; or, with the code "recorded", one has
-                finished.
-            NodesUnavailable: no majority of the nodes could be asked.
+            LockTaken, NodesUnavailable: see ``take``.
         """
-        if self._run.number is None:
+        if self.number is None:
             yield
             return
         setattr(self.task.request, ATTRIBUTE, self)
         try:
-            self._run.take(options, lock, is_copy=self.is_copy)
+            self.take(options, lock)
             yield
         except BaseException as error:
             if not self.has_begun or isinstance(error, Ignore | Reject):
@@ -262,17 +204,10 @@ class Delivery:
 
     @contextmanager
     def body(self, lease: Lease | None) -> Iterator[None]:
-        """Run the body in the block: store that it has started; note how the lease has fared.
-
-        Args:
-            lease: of the key; None: the body runs without a lock.
-        """
+        """Run the body in the block, once it is stored that it has started."""
         self._store_started()
-        self.has_begun = True
-        try:
+        with super().body(lease):
             yield
-        finally:
-            self.is_sound = lease is not None and lease.remaining() > 0
 
     def _store_started(self) -> None:
         """Store the state STARTED, where the tracer would have done it before the grant."""
@@ -290,8 +225,7 @@ class Delivery:
         """Leave a completion record, or release the run name."""
         # A handler that raises after the result was stored wants its message back.
         is_done = self.is_stored and self.is_sound and sys.exc_info()[1] is None
-        life = visibility_timeout(self.task) + ROOM
-        self._run.end(is_done=is_done, life=life, task_id=self.task.request.id)
+        self.leave(visibility_timeout(self.task), is_done=is_done)
 
 
 # -- what the tracer tells ------------------------------------------------------------------------

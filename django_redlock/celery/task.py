@@ -63,6 +63,7 @@ def locked_task(
     queue_ttl: float | None = None,
     using: str | None = None,
     once: timedelta | float | None = None,
+    limit: int | None = None,
 ) -> Callable[[F], F]: ...
 def locked_task(
     key: Any = None,
@@ -80,6 +81,7 @@ def locked_task(
     queue_ttl: float | None = None,
     using: str | None = None,
     once: timedelta | float | None = None,
+    limit: int | None = None,
     **unknown: Never,
 ) -> Any:
     """Run the body of a task under a lock; write it below ``@shared_task`` or ``@app.task``.
@@ -115,6 +117,8 @@ def locked_task(
         once: how long the work of a key is not done again after its body has succeeded, a timedelta
             or seconds; see ``Lock.once``. A message in that time ends as a success whose result is
             a ``Skipped``, whatever ``on_conflict`` says. None: it is done for each message.
+        limit: how many messages of one key run at a time, 1 to 128; a key is held when so many do.
+            Not with mode="until_finished", ``once`` or several keys. None: one runs.
 
     Raises:
         TypeError: the decorated object is a task already, or not a plain function.
@@ -135,6 +139,7 @@ def locked_task(
         queue_ttl=queue_ttl,
         using=using,
         once=once,
+        limit=limit,
     )
     # type(), because isinstance asks for __class__, and so would make a lazy task real.
     if key is None or issubclass(type(key), str | list | tuple):
@@ -171,12 +176,11 @@ def _decorate(
             try:
                 with delivery.run(own, lock), plan.block(lock) as found:
                     entered = True
-                    if isinstance(found, OnceRun) and found.at is not None:
-                        return delivery.skip_done(lock, found.at)  # its mark goes at the end
-                    lease = found.lease if isinstance(found, OnceRun) else found
-                    assert lease is not None  # it is fresh
+                    lease, at = found if isinstance(found, OnceRun) else (found, None)
+                    if at is not None:
+                        return delivery.skip_done(lock, at)  # its mark goes at the end
                     mark.drop()  # the lock is the mark from here on
-                    if delivery.has_succeeded(lock, lease.name):
+                    if delivery.has_succeeded(lock):
                         raise Ignore("an earlier run of this message has succeeded")
                     body: Callable[..., Any] = function
                     if plan.marks and delivery.has_message:
@@ -240,6 +244,22 @@ def _check_base(task: Task | None, plan: Plan) -> None:
             "write @shared_task(base=LockedTask)"
         )
         raise TypeError(msg)
+    if task is not None and lets_copies_in(task, plan):
+        msg = (
+            f"{task.name} has limit={plan.limit} and acks_late, and its class gives messages no "
+            "number: one that is delivered again while it runs would run in another slot: write "
+            "@shared_task(base=LockedTask)"
+        )
+        raise TypeError(msg)
+
+
+def lets_copies_in(task: Task, plan: Plan) -> bool:
+    """Return True if a copy of a message that runs would get a slot of its own.
+
+    A lock without a limit keeps it out. With one, only the number of the message does.
+    """
+    late = plan.limit is not None and bool(task.acks_late)
+    return late and not issubclass(type(task), LockedTask)
 
 
 def _with_retries_inside(task: Task, body: Callable[..., Any]) -> Callable[..., Any]:

@@ -127,9 +127,7 @@ def acquire(
         left, carried, wakeup = give_up - policy.clock(), wakeup, ""
         # Four reasons to try again, each with its own pause: too few nodes replied …
         if isinstance(refusal, NodesUnavailable):
-            if waits_for == "holder" or left <= 0 or is_hopeless(refusal, policy.majority, left):
-                raise refusal
-            yield Sleep(min(_pause(policy, tries), left))
+            yield sleep_or_raise(policy, refusal, tries, left=left, waits_for=waits_for)
             tries += 1
         # … several attempts have split the nodes …
         elif is_split(refusal.votes, policy.majority, surely=left > 0) and (
@@ -192,6 +190,7 @@ def attempt(
     patient: bool = False,
     thorough: bool = False,
     puts_back: bool = False,
+    slots: int = 0,
 ) -> Steps[tuple[Grant | None, Refusal | None]]:
     """Ask all nodes once for the names; roll back a grant that has no majority.
 
@@ -205,6 +204,7 @@ def attempt(
             take a reserved name.
         patient: whether the caller waits after a refusal.
         thorough, puts_back: whether to hear all nodes, and what to do then; see ``acquire``.
+        slots: how many slots the lock has of which ``target`` is one; a refusal tells of all.
 
     Returns:
         The grant, or else the reason why there is none; a record is raised.
@@ -212,7 +212,7 @@ def attempt(
     nonce = policy.nonce()
     touched = policy.everyone
     usual = adopted_or_not if old else recorded_or_heard if thorough else granted_or_not
-    worth = counting(unheard, policy.majority, patient=patient)
+    worth = counting(unheard, policy.majority, patient=patient or slots > 0)
     try:
         start = policy.clock()
         votes = yield Acquire(
@@ -226,6 +226,7 @@ def attempt(
             old=old,
             opener=wakeup,
             waits=milliseconds(waiting.NEWS) if patient else 0,
+            slots=slots,
             first=target.queue_nodes[0],
             worth=worth,
             thorough=thorough,
@@ -339,9 +340,18 @@ def _token(
     return (token if acknowledged >= policy.majority else None), evidence
 
 
-def _pause(policy: Policy, tries: int) -> float:
-    """Return the seconds until the next attempt without a majority: growing, jittered."""
-    return policy.uniform(0.5, 1.0) * min(0.2, 0.01 * 1.5 ** min(tries, 20))
+def sleep_or_raise(
+    policy: Policy, refusal: NodesUnavailable, tries: int, *, left: float, waits_for: WaitsFor
+) -> Sleep:
+    """Return the pause until the next attempt without a majority: growing, jittered.
+
+    Raises:
+        NodesUnavailable: there is to be none.
+    """
+    if waits_for == "holder" or left <= 0 or is_hopeless(refusal, policy.majority, left):
+        raise refusal
+    pause = policy.uniform(0.5, 1.0) * min(0.2, 0.01 * 1.5 ** min(tries, 20))
+    return Sleep(min(pause, left))
 
 
 # -- why there is no grant --------------------------------------------------------------------

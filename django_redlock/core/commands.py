@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 from .policy import milliseconds
 from .protocol import Answer, Command, LockKeys, Request, Vote, Wire, message
 from .reasons import Reason, ReasonCode, because
+from .slots import without_limit
 
 # An enum's member costs five times a name.
 YES: Final = Answer.YES
@@ -36,6 +37,8 @@ MOST_NUMBER: Final = 2**53  # to which a node's counters are exact
 LONGEST_LEFT: Final = 10**14  # milliseconds, 3,000 years; longer is told as that
 OWNER: Final = re.compile(rb"(?:[0-9a-f]{16})?").fullmatch  # "": the name is reserved
 TASK_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}").fullmatch  # in a mark
+RESERVED: Final = -3  # in the place of a pttl: the slot is reserved for a woken waiter
+SOON: Final = 0.001  # seconds that a reservation lasts, at least
 ROW: Final = 7  # items that a survey returns for a name
 KINDS: Final = frozenset({b"lock", b"mark", b"done", b"once"})
 
@@ -82,9 +85,35 @@ def items_of(request: Request, reply: list[Any], count: int) -> list[Any] | None
     return items if reply[1] == request.done and len(items) == count else None
 
 
-def wakeup_vote(node: str, item: object) -> Vote | None:
-    """Return a vote with what was found in a queue, as text."""
-    return Vote(node, YES, result=item.decode("ascii", "replace")) if is_bytes(item) else None
+def wakeup_vote(node: str, item: object, which: int = 0) -> Vote | None:
+    """Return a vote with what was found in a queue, as text, and in which of several."""
+    if not is_bytes(item):
+        return None
+    return Vote(node, YES, result=item.decode("ascii", "replace"), which=which)
+
+
+class SlotsLeft(NamedTuple):
+    """What a node says of the slots of a limited lock.
+
+    Attributes:
+        left: the seconds until each is free there; 0: it is; None: it never is.
+        reserved: the slots that are reserved for a woken waiter.
+    """
+
+    left: tuple[float | None, ...]
+    reserved: frozenset[int] = frozenset()
+
+
+def slots_left(item: object, count: int) -> SlotsLeft | None:
+    """Return what a node says of so many slots; None: it makes no sense."""
+    if not (isinstance(item, list) and len(item) == count):
+        return None
+    reserved = frozenset(i for i, each in enumerate(item) if each == RESERVED)
+    lefts = [0 if i in reserved else each for i, each in enumerate(item)]
+    if not all(map(is_pttl, lefts)):
+        return None
+    left = [SOON if i in reserved else seconds_left(each) for i, each in enumerate(lefts)]
+    return SlotsLeft(tuple(left), reserved)
 
 
 def _gone(node: str, reply: list[Any]) -> Vote | None:
@@ -113,7 +142,7 @@ def _told_why(vote: Vote | None, more: list[Any]) -> Vote | None:
         return vote
     if len(more) > 1 or not is_bytes(more[0]):
         return None
-    why = because(ReasonCode.REVOKED, text=as_text(more[0])[:REVOKED_TEXT])
+    why = because(ReasonCode.REVOKED, text=without_limit(as_text(more[0]))[:REVOKED_TEXT])
     return vote._replace(reason=why)
 
 
@@ -139,7 +168,8 @@ class Acquire(NamesRequest):
     """Grant all names to the nonce, or none.
 
     A YES has the ``fence``. A refusal has ``left``, ``holder``, ``owner``, ``which``; its result is
-    when the work was done, in milliseconds since 1970, if it is by a record that tells.
+    when the work was done, in milliseconds since 1970, if it is by a record that tells; of a slot,
+    ``slots_left``.
 
     Attributes:
         wish: the caller's wall clock, for the grant number.
@@ -148,6 +178,8 @@ class Acquire(NamesRequest):
         opener: the nonce that has woken the caller, of a lease that is over; or "".
         waits: the milliseconds for which the node believes that the caller waits if it is refused;
             0: it does not wait.
+        slots: how many slots the lock has of which the name is one; the caller waits for any of
+            them. 0: it is no slot.
     """
 
     command = Command.GRANT
@@ -161,6 +193,7 @@ class Acquire(NamesRequest):
     old: str = ""
     opener: str = ""
     waits: int = 0
+    slots: int = 0
 
     def wire(self) -> Wire:
         target = self.target
@@ -174,6 +207,7 @@ class Acquire(NamesRequest):
             str(self.waits),
             *target.fields,
             *target.names,
+            *((str(self.slots),) if self.slots else ()),
         )
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
@@ -182,7 +216,12 @@ class Acquire(NamesRequest):
             number = grant_number(items[0]) if len(items) == 1 else 0
             return Vote(node, YES, number) if number else None
         if outcome in (b"HELD", b"DONE"):  # a node may have sent what has no hash
-            return self._refused(node, items, None if outcome == b"HELD" else RECORDED)
+            reason = None if outcome == b"HELD" else RECORDED
+            if not self.slots:
+                return self._refused(node, items, reason)
+            left = slots_left(items.pop() if items else None, self.slots)
+            found = self._refused(node, items, reason)
+            return found._replace(result=left) if found and left else None
         if outcome == b"ONCE" and items and (at := grant_number(items.pop())):
             found = self._refused(node, items, RECORDED)
             return found and found._replace(result=at)
@@ -204,7 +243,7 @@ class Acquire(NamesRequest):
             node,
             NO,
             left=seconds_left(left),
-            holder=as_text(label)[:LABEL],
+            holder=without_limit(as_text(label))[:LABEL],
             owner=owner.decode("ascii"),
             which=which,
             reason=reason,
@@ -328,7 +367,8 @@ def _revoked_in(items: object, count: int) -> dict[int, str] | None:
     which, texts = items[::2], items[1::2]
     if not (all(is_count(each, count - 1) for each in which) and all(map(is_bytes, texts))):
         return None
-    return {i: as_text(text)[:REVOKED_TEXT] for i, text in zip(which, texts, strict=True)}
+    shown = [without_limit(as_text(text))[:REVOKED_TEXT] for text in texts]
+    return dict(zip(which, shown, strict=True))
 
 
 def is_outcome(item: object) -> bool:
@@ -594,6 +634,8 @@ class Look(Request):
     Attributes:
         which: the index of the name.
         waits: the milliseconds for which the node believes that.
+        slots: how many slots the lock has of which the name is one: it is about all of them, and
+            the result is ``slots_left``. 0: it is no slot.
     """
 
     command = Command.LOOK
@@ -602,15 +644,20 @@ class Look(Request):
     target: LockKeys
     which: int
     waits: int
+    slots: int = 0
 
     def wire(self) -> Wire:
         return (self.target.waits, self.target.keys[self.which]), (
             str(self.waits),
             self.target.names[self.which],
+            *((str(self.slots),) if self.slots else ()),
         )
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         items = items_of(self, reply, 1)
+        if self.slots:
+            left = slots_left(items[0], self.slots) if items else None
+            return Vote(node, YES, result=left) if left else None
         return Vote(node, YES, left=seconds_left(items[0])) if items and is_pttl(items[0]) else None
 
 

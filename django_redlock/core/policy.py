@@ -14,6 +14,7 @@ from typing import Final
 
 from .protocol import LockKeys
 from .quorum import majority_of
+from .slots import MARK, slot_of
 
 COUNTERS: Final = 1024  # counters per node; names share them, so their number is bounded
 FIELDS: Final = tuple((str(each),) for each in range(COUNTERS))  # the name of each, in a tuple
@@ -133,6 +134,8 @@ class Policy:
             digest = zlib.crc32(name.encode())
             keys += (lock + name,)
             fields += FIELDS[digest % COUNTERS]
+            if MARK in name:  # whoever waits for a slot waits for all of them, at one node
+                digest = zlib.crc32(slot_of(name).name.encode())
             nodes += self._nodes[digest % self.size]
         return LockKeys(unique, *self._shared, keys, fields, nodes, template)
 

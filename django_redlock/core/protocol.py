@@ -21,6 +21,7 @@ from typing import (
 )
 
 from .reasons import Reason, code_of, describe
+from .slots import MARK, slot_of
 
 T = TypeVar("T")
 NONCE: Final = re.compile(r"[0-9a-f]{32}")  # what ``Policy.nonce`` makes
@@ -226,20 +227,24 @@ class Sleep(NamedTuple):
 
 
 class Waiter:
-    """One waiter in a wait queue; its slot ends when the object is forgotten.
+    """One waiter in a wait queue; its place ends when the object is forgotten.
 
     Attributes:
-        queue: the key of the list.
+        queue: the key of the list, by which the waiters of one process stand in line.
+        queues: the keys of the lists to block on; several for a limited lock, one for each slot.
         template: the template of the lock's name, for the metrics of the process.
-        blocked: the connection that is blocked on the list; kept by what performs the effects.
+        blocked: the connection that is blocked on the lists; kept by what performs the effects.
+        which: the index of the list in which the wake-up was; set by what performs the effects.
     """
 
-    __slots__ = ("__weakref__", "blocked", "queue", "template")
+    __slots__ = ("__weakref__", "blocked", "queue", "queues", "template", "which")
 
-    def __init__(self, queue: str, template: str = "") -> None:
+    def __init__(self, queue: str, template: str = "", queues: tuple[str, ...] = ()) -> None:
         self.queue = queue
+        self.queues = queues or (queue,)
         self.template = template
         self.blocked: Any = None
+        self.which = 0
 
 
 class JoinQueue(NamedTuple):
@@ -274,10 +279,12 @@ class Wakeup(NamedTuple):
     Attributes:
         wakeup: the nonce that woke the waiter, of a lease that is over; or "".
         broken: True if the connection is not in the queue any more.
+        which: the index of the list in which the wake-up was.
     """
 
     wakeup: str = ""
     broken: bool = False
+    which: int = 0
 
 
 class LeaveQueue(NamedTuple):
@@ -318,8 +325,9 @@ class LockKeys(NamedTuple):
 
     @property
     def name(self) -> str | tuple[str, ...]:
-        """Return the single name, or all of them."""
-        return one_or_all(self.names)
+        """Return the single name, or all of them; of a slot, the name that the user wrote."""
+        name = one_or_all(self.names)
+        return slot_of(name).name if MARK in name and isinstance(name, str) else name
 
 
 class Grant(NamedTuple):

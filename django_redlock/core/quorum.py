@@ -17,7 +17,7 @@ from .protocol import Answer, Vote, Votes
 from .reasons import Reason, ReasonCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 # An enum's member costs five times a name.
 YES: Final = Answer.YES
@@ -167,6 +167,31 @@ def free_in(refusals: Sequence[Vote], missing: int) -> float | None:
     ends = sorted(math.inf if vote.left is None else vote.left for vote in refusals)
     end = ends[max(0, min(missing, len(ends)) - 1)]
     return None if math.isinf(end) else end
+
+
+def free_slots_in(told: Iterable[Sequence[float | None]], majority: int) -> list[float]:
+    """Return the seconds until a majority of the nodes has forgotten the holder of each slot.
+
+    0: the slot is free. Infinite: never, or too few nodes told.
+
+    Args:
+        told: what each node said: the seconds for each slot; None: never.
+    """
+    ends = [
+        sorted(math.inf if left is None else left for left in each)
+        for each in zip(*told, strict=True)
+    ]
+    return [each[majority - 1] if len(each) >= majority else math.inf for each in ends]
+
+
+def slots_clear(votes: Votes, majority: int) -> bool:
+    """Tell whether it is clear if a slot is free, from looks at all slots."""
+    if None not in votes:
+        return True
+    told = [vote.result.left for vote in votes if vote and vote.answer is YES]
+    taken = [sum(left is None or left > 0 for left in each) for each in zip(*told, strict=True)]
+    most = len(votes) - majority
+    return bool(taken) and (min(taken) > most or len(told) - min(taken) >= majority)
 
 
 def adoption_is_over(votes: Votes, majority: int) -> bool:

@@ -167,6 +167,7 @@ class ReasonCode(enum.StrEnum):
     EXITING = ("exiting", "the interpreter shuts down")
     # An attempt failed.
     HELD = ("held", "held by {holder} on {nodes} of {size} nodes")
+    FULL = ("full", "all {limit} slots are held, one of them by {holder}")
     RECORDED = ("recorded", "its work is recorded as done")
     NO_MAJORITY = ("no_majority", "{votes} of {size} nodes could vote, {needed} are needed")
     GRANTED_TOO_LATE = ("granted_too_late", "a majority granted it, but too late for its ttl")

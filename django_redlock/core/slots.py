@@ -8,10 +8,12 @@ to see: two clients may have different ones, as while a new version is being rol
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 MARK: Final = "\x1f"
 MOST: Final = 128  # slots of a name
+_LIMIT: Final = re.compile(MARK + r"([0-9]*)")  # behind an owner label, which may be cut off
 
 
 class Slot(NamedTuple):
@@ -45,6 +47,22 @@ def label_with(label: str, limit: int) -> str:
 
 
 def label_of(label: str) -> tuple[str, int | None]:
-    """Return the owner label as people see it, and what its holder takes for k, if it tells."""
-    plain, limit = slot_of(label)
-    return plain, limit
+    """Return the owner label as people see it, and what its holder takes for k, if it tells.
+
+    Behind the label there may be why the lock was taken away.
+    """
+    found = _LIMIT.search(label)
+    told = found[1] if found else ""
+    return without_limit(label), int(told) if 0 < len(told) <= len(str(MOST)) else None
+
+
+def shown(slot: int | None, limit: int | None = None) -> str:
+    """Return what people see behind a name, as in "openai (slot 3 of 5)"; "" without a slot."""
+    if slot is None:
+        return ""
+    return f" (slot {slot})" if limit is None else f" (slot {slot} of {limit})"
+
+
+def without_limit(text: str) -> str:
+    """Return a text in which an owner label is, as people see it."""
+    return _LIMIT.sub("", text) if MARK in text else text

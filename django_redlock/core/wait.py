@@ -39,12 +39,15 @@ from .protocol import (
     Waiter,
     Wakeup,
 )
-from .quorum import counting
+from .quorum import counting, free_slots_in, slots_clear
+from .slots import MARK, slot_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from .errors import LockTaken
     from .policy import Policy
-    from .protocol import LockKeys, Steps, Votes
+    from .protocol import LockKeys, Request, Steps, Votes
 
 NEWS: Final = 1.5  # seconds for which a node believes that a name has a waiter
 FRESH: Final = 0.9  # seconds for which a refusal is as good as a look; less than a wake-up lasts
@@ -60,19 +63,33 @@ def wait_for_turn(policy: Policy, target: LockKeys, refusal: LockTaken, until: f
     which, arrived = waited_for(refusal), policy.clock()
     order = _order(policy, target, which, refusal.votes)
     waiter = Waiter(target.queues[which], target.template)
+
+    def stand() -> Steps[str]:
+        refusing = {i for i in order if _refused(refusal.votes[i], which)}
+        seen = order[0] in refusing and policy.clock() - arrived <= FRESH
+        return _at_the_nodes(
+            policy,
+            target,
+            waiter,
+            order=order,
+            refusing=refusing,
+            seen=refusal.votes[order[0]] if seen else None,
+            until=until,
+        )
+
+    return in_line(waiter, until - arrived, stand, lambda: wake_next(policy, target, which))
+
+
+def in_line(
+    waiter: Waiter, seconds: float, stand: Callable[[], Steps[str]], pass_on: Callable[[], Request]
+) -> Steps[str]:
+    """Join the line of this process, carry out ``stand`` as the first one, and leave.
+
+    Returns the nonce that woke the waiter, or "". An interruption passes it on.
+    """
     try:
-        if (yield JoinQueue(waiter, until - arrived)):
-            refusing = {i for i in order if _refused(refusal.votes[i], which)}
-            seen = order[0] in refusing and policy.clock() - arrived <= FRESH
-            wakeup = yield from _at_the_nodes(
-                policy,
-                target,
-                waiter,
-                order=order,
-                refusing=refusing,
-                seen=refusal.votes[order[0]] if seen else None,
-                until=until,
-            )
+        if (yield JoinQueue(waiter, seconds)):
+            wakeup = yield from stand()
             if wakeup:
                 return wakeup
         wakeup = yield LeaveQueue(waiter)
@@ -81,9 +98,115 @@ def wait_for_turn(policy: Policy, target: LockKeys, refusal: LockTaken, until: f
     except BaseException:
         wakeup = _wakeup_in((yield LeaveQueue(waiter)))
         if wakeup:  # our turn, which is not used
-            yield wake_next(policy, target, which)
+            yield pass_on()
         raise
     return _wakeup_in(wakeup)
+
+
+# -- for any of several slots -------------------------------------------------------------------
+
+
+def wait_for_slot(
+    policy: Policy,
+    slots: Sequence[LockKeys],
+    votes: Sequence[Vote],
+    until: float,
+) -> Steps[tuple[int, str]]:
+    """Wait until an attempt for a slot is worth it, or until ``until``.
+
+    The waiter blocks on the lists of all slots at once, and each list has a wake-up of its own: a
+    release of one slot replaces none of another. A wake-up opens the slot of its list only.
+
+    Args:
+        votes: those of the refusal, each with what the node told of all slots.
+
+    Returns:
+        The slot, and the nonce that woke the waiter for it, or "".
+    """
+    arrived, first = policy.clock(), slots[0]
+    nodes = [(first.queue_nodes[0] + i) % policy.size for i in range(policy.size)]
+    order = [i for i in nodes if votes[i].sent] or nodes
+    line = f"{first.queue}{slot_of(first.names[0]).name}{MARK}"
+    waiter = Waiter(line, first.template, tuple(each.queues[0] for each in slots))
+    waiter.which = int(policy.uniform(0, len(slots))) % len(slots)
+
+    def stand() -> Steps[str]:
+        refused = {i: vote for i, vote in enumerate(votes) if vote.answer is Answer.NO}
+        told = {i: vote.result.left for i, vote in refused.items() if vote.result}
+        fresh = order[0] in told and policy.clock() - arrived <= FRESH
+        seen = told if fresh else None
+        return _at_a_node(policy, slots, waiter, order=order, seen=seen, until=until)
+
+    def pass_on() -> Request:
+        return wake_next(policy, slots[waiter.which], 0)
+
+    wakeup = yield from in_line(waiter, until - arrived, stand, pass_on)
+    return waiter.which, wakeup
+
+
+def _at_a_node(
+    policy: Policy,
+    slots: Sequence[LockKeys],
+    waiter: Waiter,
+    *,
+    order: list[int],
+    seen: Mapping[int, Sequence[float | None]] | None,
+    until: float,
+) -> Steps[str]:
+    """Look at the nodes, block on one, and look again; return the nonce of a wake-up, or "".
+
+    Where there is none, ``waiter.which`` is a slot that is free. A slot is, if a majority says so:
+    unlike a waiter for one name, this one can tell nothing from one node that lacks a key.
+
+    Args:
+        order: the nodes, the one to block on first.
+        seen: what nodes told when they refused, if the first did, and that is as good as a look.
+    """
+    told, broken, blocked_before = seen, 0, False
+    while (left := until - policy.clock()) > 0:
+        if told is None:
+            told = yield from _look_at_all(policy, slots, order)
+        node = next((i for i in order if i in told), None)
+        if node is None:
+            yield Sleep(min(left, policy.uniform(0.05, 0.1)))
+            return ""
+        ends = free_slots_in(told.values(), policy.majority)
+        free = [slot for slot, end in enumerate(ends) if end <= 0]
+        if free:
+            waiter.which = free[int(policy.uniform(0, len(free))) % len(free)]
+            if blocked_before:  # all waiters may have seen that now
+                yield Sleep(policy.uniform(0.0, 0.01))
+            return ""
+        nap = min(left, policy.uniform(*LOOK_EVERY), min(ends) + 0.001)
+        came: Wakeup = yield BlockOnNode(waiter, node, nap, min(left, LONGEST))
+        if came.wakeup:
+            return _wakeup_in(came.wakeup)
+        broken = broken + 1 if came.broken else 0
+        if broken:
+            yield Sleep(min(left, policy.uniform(0.5, 1.0) * min(LOOK_EVERY[0], 0.01 * 2**broken)))
+        told, blocked_before = None, True
+    return ""
+
+
+def _look_at_all(
+    policy: Policy, slots: Sequence[LockKeys], order: list[int]
+) -> Steps[dict[int, Sequence[float | None]]]:
+    """Return the seconds until each slot is free, by node; note that each has a waiter."""
+    votes = yield Look(
+        policy.nonce(),
+        counting(slots_clear, policy.majority),
+        slots[0],
+        0,
+        milliseconds(NEWS),
+        len(slots),
+        to=policy.everyone,
+        worth=partial(_first_unheard, order=order),
+        first=order[0],
+    )
+    return {i: vote.result.left for i, vote in enumerate(votes) if vote.answer is Answer.YES}
+
+
+# -- one name, again ----------------------------------------------------------------------------
 
 
 def head_start(policy: Policy, target: LockKeys, wait: float) -> Steps[None]:

@@ -12,7 +12,7 @@ checks the conditions on that row again, but not what a subquery has found befor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db import models, transaction
@@ -23,10 +23,17 @@ from django.db.models.lookups import Exact
 from django.db.models.sql import Query
 from django.db.models.sql.where import AND
 
+from django_redlock.leases.lease import Lease
+
 from .field import FenceField, Token, fences_of
 from .rows import FencedRows, Holder, stale
 
 M = TypeVar("M", bound=models.Model)
+NO_SLOT: Final = (
+    "fenced() takes no lease of a limited lock: others hold {0!r} at the same time, in other "
+    "slots, and the fences of two slots have no order; inside it, guard these rows by a lock "
+    "without a limit"
+)
 
 
 def fenced(lease: Holder, queryset: QuerySet[M], field: str | None = None) -> FencedRows[M]:
@@ -41,10 +48,13 @@ def fenced(lease: Holder, queryset: QuerySet[M], field: str | None = None) -> Fe
         LeaseLost: the lease is over.
         StaleFence: a later holder has claimed some of the rows; no row is claimed.
         DoesNotExist: of the model: there is no such row.
-        TypeError: a queryset or a model that cannot be claimed in one statement; it says why.
+        TypeError: a queryset or a model that cannot be claimed in one statement; it says why; or
+            the lease is of a limited lock, which others hold at the same time.
     """
     if not isinstance(lease, Holder):
         raise TypeError(f"fenced() takes a lease, as of `with redlock(…) as lease`, not {lease!r}")
+    if isinstance(lease, Lease) and lease.slot is not None:
+        raise TypeError(NO_SLOT.format(lease.name))
     fence = _claimable(queryset, field)
     # It is asked for the database to write to, as a router may say.
     using = queryset.select_for_update().db

@@ -13,6 +13,7 @@ from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.names import check_names
 from django_redlock.core.protocol import Answer
 from django_redlock.core.reasons import printable
+from django_redlock.core.slots import MOST, name_of, shown
 
 from .survey import ONE_OWNERS, HeldLock, LockStatus, surveying, voting_or_raise
 
@@ -35,6 +36,7 @@ class Revoked(NamedTuple):
         on, of: how many nodes have done it, and how many there are.
         free_in: seconds in which the name is free at the latest; None: not before a majority has
             done it.
+        slot: the slot that was taken away; None: the lock has no limit.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Revoked(NamedTuple):
     on: int
     of: int
     free_in: float | None
+    slot: int | None = None
 
     def __bool__(self) -> bool:
         return self.done
@@ -55,6 +58,7 @@ def revoking(
     fence: int | None = None,
     reason: str = "",
     now: bool = False,
+    slot: int | None = None,
 ) -> Steps[Revoked]:
     """Look who holds a name, and take it away; ``LockTemplate.revoke`` has the arguments."""
     why = why_of(backend.label(), reason)
@@ -62,12 +66,24 @@ def revoking(
     if len(names) != 1:
         msg = f"revoke takes one name, not {len(names)}: one ends the lease of all its names"
         raise ValueError(msg)
-    name = names[0]
+    name = names[0] if slot is None else entry_of(names[0], slot)
     report = yield from surveying(backend, (name,))
     voting_or_raise(report, name)
     lock = report.locks[0]
     refuse(lock, fence, now=now)
     return (yield from taking(backend, lock, why, now=now))
+
+
+def entry_of(name: str, slot: object) -> str:
+    """Return the name that a slot of a limited lock has on the nodes.
+
+    Raises:
+        ValueError: it is the number of no slot.
+    """
+    if type(slot) is not int or not 0 <= slot < MOST:
+        msg = f"slot must be a number from 0 to {MOST - 1}, as lease.slot, not {slot!r}"
+        raise ValueError(msg)
+    return name_of(name, slot)
 
 
 def why_of(by: str, reason: object) -> str:
@@ -92,7 +108,7 @@ def refuse(lock: HeldLock, fence: int | None = None, *, now: bool = False) -> No
         LookupError: that is so.
         NodesUnavailable: the nodes that do not vote decide whether it is held.
     """
-    name, why = lock.name, ""
+    name, why = lock.quoted, ""
     if lock.kind is LockStatus.UNCLEAR:
         unclear = (
             f"{lock.on} of {lock.of} nodes have it, and those that do not vote decide whether it "
@@ -100,28 +116,28 @@ def refuse(lock: HeldLock, fence: int | None = None, *, now: bool = False) -> No
         )
         raise NodesUnavailable(unclear, name=lock.name)
     if lock.kind is LockStatus.FREE:
-        why = f"nobody holds {name!r}"
+        why = f"nobody holds {name}"
     elif lock.kind not in ONE_OWNERS:
         why = (
-            f"nobody holds {name!r} for certain: its state is {lock.kind}, and keys that a failed "
+            f"nobody holds {name} for certain: its state is {lock.kind}, and keys that a failed "
             "attempt has left end with their ttl"
         )
     elif lock.kind is LockStatus.HELD and lock.fence is None and not now:
         why = (
-            f"another client holds {name!r}, and cannot be told that it was taken away: with --now "
+            f"another client holds {name}, and cannot be told that it was taken away: with --now "
             "(now=True) its key is deleted"
         )
     elif fence is not None and lock.fence is None:
-        why = f"the holder of {name!r} has no fence, not {fence}"
+        why = f"the holder of {name} has no fence, not {fence}"
     elif fence is not None and fence != lock.fence:
-        why = f"the holder of {name!r} has the fence {lock.fence}, not {fence}"
+        why = f"the holder of {name} has the fence {lock.fence}, not {fence}"
     if why:
         raise LookupError(why)
 
 
 def taking(backend: Backend, lock: HeldLock, why: str, *, now: bool = False) -> Steps[Revoked]:
     """Take a lock away from the holder that a survey has found."""
-    target = backend.policy.target([lock.name])
+    target = backend.policy.target([lock.entry])
     is_done = lock.kind is LockStatus.DONE
     now = now or is_done or lock.kind is LockStatus.RESTING  # nobody believes in such a name
     owner = lock.owners[0].owner
@@ -138,12 +154,14 @@ def taking(backend: Backend, lock: HeldLock, why: str, *, now: bool = False) -> 
         len(left),
         len(votes),
         max(known, default=0.0) if done and len(known) == len(left) else None,
+        lock.slot,
     )
 
 
 def told(found: Revoked) -> str:
     """Say what became of taking a lock away."""
-    text = f"{printable(found.name)}: taken away on {found.on} of {found.of} nodes, "
+    name = printable(found.name) + shown(found.slot)
+    text = f"{name}: taken away on {found.on} of {found.of} nodes, "
     if not found.done:
         return text + "not yet on a majority"
     if found.free_in is None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from django_redlock.core.reasons import action, code_of, describe, printable
+from django_redlock.core.slots import shown
 
 from .probe import WORST_FIRST, Examination, Finding, Health, Level, NodeReport, NodeState
 from .survey import ONE_OWNERS, UNSETTLED, Cell, HeldLock, LockStatus, Report, Wanted, oldest_first
@@ -127,8 +128,9 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> Row:
     else:
         left = low if low == high else f"{low} to {high or 'never'}"
     return {
-        "lock": printable(lock.name),
+        "lock": printable(lock.name) + shown(lock.slot, lock.limit),
         "key": lock.name if lock.is_lock else "",
+        "slot": "" if lock.slot is None else str(lock.slot),
         "holder": holder,
         "owners": [
             {"label": label, "letter": letters.get(each.owner, ""), "on": each.on}
@@ -195,8 +197,31 @@ def headline(found: Report | Examination) -> str:
     return f"{printable(found.alias)}: {printable(str(found.summary))}"
 
 
+def slots(found: Report, *, counts: bool = True) -> Iterator[str]:
+    """Say of each limited lock how many of its slots are held, and where its holders disagree.
+
+    Args:
+        counts: whether the report has all slots of the locks that it has.
+    """
+    names: dict[str, list[HeldLock]] = {}
+    for each in found.locks:
+        if each.slot is not None:
+            names.setdefault(each.name, []).append(each)
+    counts = counts and found.complete and not found.truncated
+    for name, locks in names.items():
+        limits = sorted({each.limit for each in locks if each.limit is not None})
+        held = sum(each.kind is LockStatus.HELD for each in locks)
+        most = f" of {limits[0]}" if len(limits) == 1 else ""
+        if counts:
+            yield f"{printable(name)}: {held}{most} held; slots are numbered from 0."
+        if len(limits) > 1:
+            different = " and ".join(map(str, limits))
+            yield f"{printable(name)}: its holders have different limits, {different}."
+
+
 def notes(found: Report, wanted: Wanted) -> Iterator[str]:
     """Say what is missing below the table of locks, and what can be done about what is in it."""
+    yield from slots(found, counts=not wanted.filters)
     if found.complete:
         yield from wanted.unmet(found)
     elif not found.locks:
@@ -287,6 +312,8 @@ def _status_values(found: Report) -> dict[str, Any]:
 def _lock_values(lock: HeldLock, nodes: Sequence[NodeReport]) -> dict[str, Any]:
     return {
         "name": lock.name,
+        "slot": lock.slot,
+        "limit": lock.limit,
         "kind": lock.kind.value,
         "holder": lock.holder,
         "task": lock.task,
@@ -338,8 +365,8 @@ GAUGES: Final = {
     "redlock_node_voting": "Whether the node votes.",
     "redlock_node_evicts": "Whether the node may delete locks when its memory is full.",
     "redlock_node_round_trip_seconds": "Seconds of a small command to the node.",
-    "redlock_names_held": "Names that are held.",
-    "redlock_names_waited_for": "Names that somebody waits for.",
+    "redlock_names_held": "Names that are held; of a limited lock, each slot.",
+    "redlock_names_waited_for": "Names that somebody waits for; of a limited lock, each slot.",
     "redlock_names_unsettled": "Names that are partial, split or unclear.",
     "redlock_names_oldest_hold_seconds": "Seconds since the holder that holds for longest asked.",
     "redlock_tasks": "Tasks that are queued or running.",

@@ -42,6 +42,8 @@ from django_redlock.core.policy import check_seconds
 from django_redlock.core.protocol import Answer, Request, Steps, Vote, one_or_all
 from django_redlock.core.quorum import all_heard, majority_of
 from django_redlock.core.reasons import Reason, ReasonCode, action, because, is_silent, printable
+from django_redlock.core.slots import MOST as MOST_SLOTS
+from django_redlock.core.slots import label_of, name_of, shown, slot_of
 from django_redlock.nodes.node import NodeStatus
 
 from .probe import PATIENCE, Health, NodeReport, eviction
@@ -104,6 +106,8 @@ class Cell(NamedTuple):
         waited: whether the node was told in the last 1.5 s that somebody waits for the name.
         done: when the work of the name was done, in milliseconds since 1970; 0: it is no such
             record.
+        limit: how many may hold the name at a time, as its owner takes it; None: it did not tell.
+        rests: whether this is the value of a name that rests; no client owns it.
     """
 
     left: float | None
@@ -112,6 +116,8 @@ class Cell(NamedTuple):
     number: int | None
     waited: bool = False
     done: int = 0
+    limit: int | None = None
+    rests: bool = False
 
 
 class Owner(NamedTuple):
@@ -132,7 +138,8 @@ class HeldLock(NamedTuple):
     r"""A name and what the nodes have of it. *The owner* is the one on most nodes.
 
     It is a lock, the mark of a queued task, or a completion record. Of several names that a queued
-    task will lock, the mark has the first, the number of the others and a digest.
+    task will lock, the mark has the first, the number of the others and a digest. Each slot of a
+    limited lock is a lock of its own.
 
     Attributes:
         name: bytes that are no UTF-8 are written as ``\xff``.
@@ -149,6 +156,8 @@ class HeldLock(NamedTuple):
         key: the key on the nodes, without the prefix of all keys.
         value: the kind of value that the index lists: "lock", "mark" or "done".
         task, task_id: the task that runs, waits or has finished; "" where none is known.
+        slot: which slot of a limited lock it is, from 0; None: it is a plain lock, or no lock.
+        limit: how many slots there are, as *the owner* takes it; None: it did not tell.
     """
 
     name: str
@@ -166,6 +175,18 @@ class HeldLock(NamedTuple):
     value: str = "lock"
     task: str = ""
     task_id: str = ""
+    slot: int | None = None
+    limit: int | None = None
+
+    @property
+    def entry(self) -> str:
+        """The name of the lock on the nodes."""
+        return self.name if self.slot is None else name_of(self.name, self.slot)
+
+    @property
+    def quoted(self) -> str:
+        """The name for a sentence, with the slot."""
+        return f"{self.name!r}{shown(self.slot, self.limit)}"
 
     @property
     def is_lock(self) -> bool:
@@ -268,6 +289,8 @@ def judge(
     runs = own and status not in {LockStatus.RESTING, LockStatus.DONE}
     name, task, task_id = _about(kind, entry, own[0].label if runs else "")
     return HeldLock(
+        slot=None if kind == "mark" else slot_of(as_text(entry)).slot,
+        limit=own[0].limit if own else None,
         name=name,
         kind=status,
         holder=owners[0].label if own else "",
@@ -292,6 +315,7 @@ def _about(kind: str, entry: bytes, label: str) -> tuple[str, str, str]:
     if kind == "mark":
         task, locked = completion.of_mark(name)
         return locked, task, label
+    name = slot_of(name).name
     found = TASK.search(label)
     return (name, found[1], found[2]) if found else (name, "", "")
 
@@ -299,13 +323,13 @@ def _about(kind: str, entry: bytes, label: str) -> tuple[str, str, str]:
 def _taken(own: Sequence[Cell], majority: int) -> LockStatus:
     if [cell.number for cell in own].count(0) >= majority:
         return LockStatus.REVOKED
-    return LockStatus.RESTING if _rests(own[0]) else LockStatus.HELD
+    return LockStatus.RESTING if own[0].rests else LockStatus.HELD
 
 
-def _rests(cell: Cell) -> bool:
-    """Return True if this is the value that ``rest.lua`` leaves; no client owns it."""
-    digest = hashlib.sha1(f"rest::{cell.label}".encode(), usedforsecurity=False).hexdigest()
-    return cell.number is None and digest.startswith(cell.owner)
+def _rests(owner: str, text: str) -> bool:
+    """Return True if this is the digest of the value that ``rest.lua`` leaves."""
+    digest = hashlib.sha1(f"rest::{text}".encode(), usedforsecurity=False).hexdigest()
+    return digest.startswith(owner)
 
 
 # -- the report -----------------------------------------------------------------------------------
@@ -416,7 +440,8 @@ def survey(
 
     Args:
         backend: that of the alias; see ``conf.backend``.
-        names: look up the locks of these names and nothing else, whether an index has them or not.
+        names: look up the locks of these names and nothing else, whether an index has them or not;
+            that of a slot is ``core.slots.name_of`` of name and slot.
         limit: the most names of each index.
         matching: search the indexes for what has a text for which this is true, besides ``names``.
         indexes: which of ``INDEXES`` are read, where no names are asked for: locks only, or the
@@ -432,9 +457,18 @@ def survey(
     if not 1 <= limit <= MOST:
         msg = f"limit must be from 1 to {MOST}, not {limit}"
         raise ValueError(msg)
-    wanted = tuple(dict.fromkeys(check_names(list(names)))) if names else ()
+    given: Sequence[object] = names
+    if given:
+        check_names([slot_of(each).name if isinstance(each, str) else each for each in given])
+    wanted = tuple(dict.fromkeys(map(str, names)))
     reader = _Reader(backend, limit, matching, indexes, patience)
     return backend.run(_surveying(backend, reader, wanted, memory=memory))
+
+
+def slots_taken(backend: Backend, name: str) -> tuple[HeldLock, ...]:
+    """Return the slots of a limited lock that are not free, whatever their holders take for k."""
+    found = survey(backend, [name_of(name, slot) for slot in range(MOST_SLOTS)])
+    return tuple(lock for lock in found.locks if lock.on)
 
 
 def surveying(backend: Backend, names: tuple[str, ...]) -> Steps[Report]:
@@ -466,7 +500,7 @@ def _surveying(
             lock
             for lock in locks
             # What an index had may have been released before it was looked up.
-            if (lock.kind is not LockStatus.FREE or lock.name in names)
+            if (lock.kind is not LockStatus.FREE or lock.entry in names)
             # A task that runs is queued no more.
             and not (lock.kind is LockStatus.QUEUED and lock.task_id in running)
         ),
@@ -603,7 +637,7 @@ class _Reader:
             if not self._matching and len(self.table) - len(known) > self._limit:
                 break
         complete = complete and not begin
-        new = sorted(self.table.keys() - set(known))
+        new = sorted(self.table.keys() - set(known), key=_order)
         self.table = {key: self.table[key] for key in [*known, *new[: self._limit]]}
         if self._matching:
             self.beyond += len(new[self._limit :])
@@ -669,13 +703,17 @@ class _Reader:
             if of_kind.decode() != kind and not once:
                 continue  # a lock that has become a record meanwhile, or the reverse
             told = int(number) if 0 < len(number) <= DIGITS else None
+            text, digest = as_text(label), as_text(owner)
+            plain, limit = label_of(text)
             cell = Cell(
                 left=seconds_left(milliseconds),
-                owner=as_text(owner),
-                label=as_text(label)[:LABEL],
+                owner=digest,
+                label=plain[:LABEL],
                 number=None if once else told,
                 waited=waited == 1,
                 done=told or 0 if once else 0,
+                limit=limit,
+                rests=told is None and _rests(digest, text),
             )
             if searched and self._matching:
                 texts = filter(None, _about(kind, name, cell.label))
@@ -688,9 +726,17 @@ class _Reader:
 def _as_name(entry: bytes) -> str:
     """Return an entry of an index as the name that it is; "" if this package writes no such."""
     try:
-        return entry.decode() if len(entry) <= LONGEST else ""
+        name = entry.decode()
     except UnicodeDecodeError:
         return ""
+    return name if len(slot_of(name).name.encode()) <= LONGEST else ""
+
+
+def _order(key: tuple[str, bytes]) -> tuple[str, str, int]:
+    """Return by what rows are sorted: the slots of a name are together."""
+    kind, entry = key
+    name, slot = slot_of(as_text(entry))
+    return kind, name, -1 if slot is None else slot
 
 
 def clear_task(backend: Backend, task_id: str) -> int:
@@ -747,7 +793,9 @@ class LockState:
         fence: the holder's grant number; the lease's fence may differ from it while nodes
             disagree, so compare no writes with it. None if it is not held, or another client
             holds it.
-        each: of several names, the state of each, in their order; empty for one.
+        each: of several names, the state of each, in their order; empty for one. Of a limited lock,
+            the state of each slot. Its other attributes are then those of the slot that is free, or
+            is free first.
     """
 
     name: str | tuple[str, ...]
@@ -790,6 +838,20 @@ def look(backend: Backend, names: Sequence[str]) -> Steps[LockState]:
         return states[0]
     most = min(states, key=_tells_most)
     return replace(most, name=tuple(str(each.name) for each in states), each=tuple(states))
+
+
+def look_at_slots(backend: Backend, name: str, limit: int) -> Steps[LockState]:
+    """Ask all nodes about each slot of a limited lock, once; ``each`` has them in their order.
+
+    Raises:
+        NodesUnavailable: no majority of the nodes votes.
+    """
+    slots = [name_of(name, slot) for slot in range(limit)]
+    found = yield from surveying(backend, tuple(slots))
+    voting_or_raise(found, name)
+    states = tuple(map(state_of, found.locks))
+    least = max(states, key=_tells_most)  # of a slot that is free, if there is one
+    return replace(least, name=name, each=states)
 
 
 def voting_or_raise(found: Report, *names: str) -> None:

@@ -99,7 +99,7 @@ def assert_locked(name: str) -> Lease:
         LeaseLost: this thread or task has no such lease, or the time of the lease is over.
     """
     for lease in leases():
-        if name in lease.names:
+        if name in lease.grant.target.names:  # a slot of a limited lock keeps nobody out
             lease.ensure()
             return lease
     raise LeaseLost(because(ReasonCode.NEVER_TAKEN), name=name)

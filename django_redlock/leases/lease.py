@@ -30,6 +30,7 @@ from django_redlock.core.names import check_names
 from django_redlock.core.protocol import NONCE, Answer, Grant, Steps, Vote
 from django_redlock.core.quorum import NO, answer_of, count, majority_denies, revoked
 from django_redlock.core.reasons import Reason, ReasonCode, because, describe
+from django_redlock.core.slots import MOST, label_of, label_with, slot_of
 from django_redlock.events import Event, EventKind, VoteCount, log_fields
 from django_redlock.interruption import collector
 from django_redlock.nodes.background import running_loop
@@ -71,10 +72,12 @@ class Handle(NamedTuple):
     nonce: str
     names: tuple[str, ...]
     template: str = ""
+    limit: int | None = None
 
     def encode(self) -> str:
         """Return the handle as one line of text without spaces."""
-        text = json.dumps([1, *self], separators=(",", ":"))
+        parts = self if self.limit is not None else self[:-1]
+        text = json.dumps([1, *parts], separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     @classmethod
@@ -86,14 +89,26 @@ class Handle(NamedTuple):
         """
         try:
             padded = text.encode() + b"=" * (-len(text) % 4)
-            version, alias, nonce, names, made_of = json.loads(base64.urlsafe_b64decode(padded))
+            version, alias, nonce, names, made_of, *limit = json.loads(
+                base64.urlsafe_b64decode(padded)
+            )
             texts = isinstance(alias, str) and isinstance(made_of, str)
             if version == 1 and texts and NONCE.fullmatch(nonce):
-                return cls(alias, nonce, check_names(names), made_of)
+                if not limit:
+                    return cls(alias, nonce, check_names(names), made_of)
+                ((name,), (most,)) = names, limit
+                plain, slot = slot_of(name)
+                if isinstance(most, int) and slot is not None and slot < most <= MOST:
+                    check_names(plain)
+                    return cls(alias, nonce, (name,), made_of, most)
         except (AttributeError, RecursionError, TypeError, ValueError):
             pass
         msg = "this is not a handle of a lease"
         raise ValueError(msg)
+
+    def labelled(self, label: str) -> str:
+        """Return the owner label of who adopts it."""
+        return label if self.limit is None else label_with(label, self.limit)
 
 
 class Schedule(Protocol):
@@ -108,7 +123,8 @@ class Lease:
 
     Attributes:
         name: the name, or a tuple of names.
-        fence: the fencing token, an integer, larger for each later holder of a name.
+        fence: the fencing token, an integer, larger for each later holder of a name; of a limited
+            lock, for each later holder of the same slot.
     """
 
     # For this package:
@@ -170,7 +186,9 @@ class Lease:
 
     def __repr__(self) -> str:
         state = "lost" if self.lost else self.phase.value
-        return f"<Lease {self.name!r} fence={self.fence} {state} {self.remaining():.3f} s left>"
+        slot = "" if self.slot is None else f" slot={self.slot}"
+        left = f"{self.remaining():.3f} s left"
+        return f"<Lease {self.name!r}{slot} fence={self.fence} {state} {left}>"
 
     # -- what it is not -------------------------------------------------------------------------
 
@@ -201,7 +219,18 @@ class Lease:
     @property
     def names(self) -> tuple[str, ...]:
         """All names of the lease, a tuple also where there is only one."""
-        return self.grant.target.names
+        name = self.name
+        return (name,) if isinstance(name, str) else name
+
+    @property
+    def slot(self) -> int | None:
+        """Which of the slots of a limited lock it is, from 0; None: the lock has no limit."""
+        return slot_of(self.grant.target.names[0]).slot
+
+    @property
+    def limit(self) -> int | None:
+        """How many may hold the lock at a time, as its holder wrote it; None: there is no limit."""
+        return None if self.slot is None else label_of(self.grant.label)[1]
 
     @property
     def template(self) -> str:
@@ -291,7 +320,9 @@ class Lease:
             raise LeaseLost(self.ending(), name=self.name)
         if self.tell_once():
             self.tell(EventKind.GIVEN)
-        return Handle(self.backend.alias, self.grant.nonce, self.names, self.template).encode()
+        target, limit = self.grant.target, self.limit
+        nonce, template = self.grant.nonce, self.template
+        return Handle(self.backend.alias, nonce, target.names, template, limit).encode()
 
     def _warn_of_parent(self) -> None:
         message = f"{self.name!r} belongs to the parent process: not released here"

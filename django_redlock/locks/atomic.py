@@ -137,19 +137,20 @@ class AtomicLock:
 
 def _end(block: Block, _: AtomicLock, kind: type[BaseException] | None) -> None:
     """Commit if the body succeeded and the lease is held; else roll back. Then release."""
+    if kind is not None:
+        undo(block)
+        return
     lease: Lease = block.held
-    if kind is None:
-        ensure(lease)
-        block.inside.commit()
-    else:
-        block.inside.roll_back()
+    ensure(lease)
+    block.inside.commit()
     lease.release()
 
 
-def _undo(block: Block) -> None:
-    """Roll back what is not committed, after an error of the database or an interruption."""
+def undo(block: Block) -> None:
+    """Roll back what is not committed, if anything was begun, and release."""
     try:
-        block.inside.roll_back()
+        if block.inside is not None:
+            block.inside.roll_back()
     finally:
         block.held.release()
 
@@ -167,7 +168,7 @@ def ensure(lease: Lease) -> None:
         raise
 
 
-leave: Final = BlockExit(_end, _undo, context.innermost)
+leave: Final = BlockExit(_end, undo, context.innermost)
 if not TYPE_CHECKING:
     AtomicLock.__exit__ = leave
 

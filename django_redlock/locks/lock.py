@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias, TypeVar, overloa
 from weakref import WeakKeyDictionary
 
 from django_redlock import events
-from django_redlock.core import acquire, hold
+from django_redlock.core import acquire, hold, limited
 from django_redlock.core.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
 from django_redlock.core.names import check_names, check_no_fields, fill, has_fields
 from django_redlock.core.policy import check_seconds
@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     from .leader import Told
 
 F = TypeVar("F", bound="Callable[..., Any]")
-decorated: Final[WeakKeyDictionary[Callable[..., Any], tuple[str, Options]]] = WeakKeyDictionary()
+decorated: Final[WeakKeyDictionary[Callable[..., Any], tuple[str, tuple[str, ...], Options]]] = (
+    WeakKeyDictionary()
+)
 Source: TypeAlias = "Callable[[str], Backend]"
 
 
@@ -103,16 +105,21 @@ class Lock:
         self._source = source
         self._alias = alias
         self.names: Final = check_names(name)
+        if options.limit is not None and len(self.names) != 1:
+            msg = f"limit takes one name, not {len(self.names)}: each has slots of its own"
+            raise ValueError(msg)
         self.template: Final = template
         self._options = options
         self.cancels: Final = options.on_lost == "cancel"
         self.raises_loss: Final = self.cancels or options.on_lost == "raise"
         self._filled = False  # whether braces in the names are text, or there are none
-        self._keys: tuple[Policy, LockKeys] | None = None  # of the last policy
+        # Of the last policy: one, or those of each slot.
+        self._keys: tuple[Policy, Sequence[LockKeys]] | None = None
 
     def __repr__(self) -> str:
         name = self.names[0] if len(self.names) == 1 else list(self.names)
-        return f"<Lock {name!r} of {self._alias!r}>"
+        limit = "" if self.limit is None else f" limit={self.limit}"
+        return f"<Lock {name!r} of {self._alias!r}{limit}>"
 
     if not TYPE_CHECKING:  # a type checker takes every object for true, and may say so
 
@@ -123,6 +130,11 @@ class Lock:
     def alias(self) -> str:
         """The alias whose nodes decide, as text."""
         return self._alias
+
+    @property
+    def limit(self) -> int | None:
+        """How many may hold it at a time; None: one, and there are no slots."""
+        return self._options.limit
 
     # -- acquiring ------------------------------------------------------------------------------
 
@@ -221,12 +233,19 @@ class Lock:
             check_seconds("wait", wait, zero=True, endless=True)
         policy, keys = backend.policy, self._keys
         if keys is None or keys[0] is not policy:  # an alias may have other settings by now
-            self._keys = keys = policy, policy.target(self.names, self.template)
+            self._keys = keys = policy, self._keys_of(policy)
+        label = options.label or backend.label()
+        ttl = backend.ttl if options.ttl is None else backend.check_ttl(options.ttl)
+        if options.limit is not None:
+            steps = limited.acquire_slot(
+                policy, keys[1], label=label, ttl=ttl, wait=wait, waits_for=options.waits_for
+            )
+            return make_lease(backend, steps, options, block, self.template)
         steps = acquire.acquire(
             policy,
-            keys[1],
-            label=options.label or backend.label(),
-            ttl=backend.ttl if options.ttl is None else backend.check_ttl(options.ttl),
+            keys[1][0],
+            label=label,
+            ttl=ttl,
             wait=wait,
             waits_for=options.waits_for,
             thorough=bool(options.thorough),
@@ -234,8 +253,15 @@ class Lock:
         )
         return make_lease(backend, steps, options, block, self.template)
 
+    def _keys_of(self, policy: Policy) -> Sequence[LockKeys]:
+        if self.limit is not None:
+            return limited.Slots(policy, self.names[0], self.limit, self.template)
+        return (policy.target(self.names, self.template),)
+
     def state(self) -> LockState:
         """Look up the holder of the lock, to show it. ``try_acquire`` works only if it is free.
+
+        Of a limited lock, ``each`` has the state of each slot.
 
         Raises:
             NodesUnavailable, ValueError, SynchronousOnlyOperation: as ``acquire``.
@@ -250,10 +276,15 @@ class Lock:
         return await backend.arun(self._look(backend))
 
     def _look(self, backend: Backend) -> Steps[LockState]:
-        from django_redlock.inspection.survey import look  # not imported by those who only lock
+        from django_redlock.inspection.survey import (
+            look,
+            look_at_slots,
+        )  # not imported by those who only lock
 
         if not self._filled:
             check_no_fields(self.names)
+        if self.limit is not None:
+            return look_at_slots(backend, self.names[0], self.limit)
         return look(backend, self.names)
 
     # -- in a ``with`` --------------------------------------------------------------------------
@@ -334,11 +365,15 @@ class Lock:
             The context manager; its target is a ``OnceRun``.
 
         Raises:
-            TypeError, ValueError: ``keep`` makes no sense, or the lock has several names.
+            TypeError, ValueError: ``keep`` makes no sense, or the lock has several names, or a
+                limit.
         """
         seconds = checked_keep(keep)
         if len(self.names) != 1:
             msg = f"once takes one name, not {len(self.names)}: it is that of the work"
+            raise ValueError(msg)
+        if self.limit is not None:
+            msg = "once takes no limit: work that is done once is done by one at a time"
             raise ValueError(msg)
         return OnceLock(self._updated(thorough=True, puts_back=True), seconds)
 
@@ -380,12 +415,15 @@ class Lock:
         block ends. The lock's ``wait``, ``renew`` and ``durable`` do not count.
 
         Raises:
-            TypeError: an argument cannot be called, or the lock has an ``on_lost`` of its own; at
+            TypeError: an argument cannot be called, or the lock has an ``on_lost`` of its own, or a
+                limit; at
                 the block's begin, ``with`` was given a coroutine function.
             RuntimeError: at the block's begin, its campaign runs already.
             ValueError: at the block's begin, as for ``acquire``.
             SynchronousOnlyOperation: ``with`` in an event loop.
         """
+        if self.limit is not None:
+            raise TypeError("leader takes no limit: only one process leads at a time")
         if self._options.on_lost is not None:
             raise TypeError("this lock has an on_lost already: give it to leader(on_lost=...) only")
 
@@ -419,8 +457,6 @@ class Lock:
             ValueError: a field is no parameter of the function.
         """
         wrap = await_under if is_async(function) else run_under
-        if self.cancels and wrap is run_under:
-            raise TypeError(ONLY_ASYNC)
         return wrap(function, self.of_calls(function))  # type: ignore[return-value]
 
     def of_calls(
@@ -429,10 +465,13 @@ class Lock:
         """Return what makes the lock of a call of ``function`` from the call's arguments.
 
         Raises:
+            TypeError: a plain function, with ``on_lost="cancel"``.
             ValueError: a field is no parameter of the function.
         """
+        if self.cancels and not is_async(function):
+            raise TypeError(ONLY_ASYNC)
         with suppress(TypeError):  # of a callable without a hash
-            decorated[function] = self._alias, self._options
+            decorated[function] = self._alias, self.names, self._options
         if self._filled:  # by ``LockTemplate.named``: braces are of a value
             lock = Lock(
                 self._source, self._alias, self.names, self._options, template=self.template

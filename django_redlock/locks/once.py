@@ -23,13 +23,13 @@ from django_redlock.interruption import AsyncBlockExit, Block, BlockExit
 from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
 
-from .atomic import NO_ASYNC, checked_using, ensure, no_truth
+from . import atomic
+from .atomic import NO_ASYNC, checked_using, ensure, no_truth, undo
 from .callables import finished, is_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
-    from django_redlock.backend import Transaction
     from django_redlock.core.protocol import Steps
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -70,11 +70,8 @@ class Nothing:
     block: Callable[[], object] | None = None
 
 
-class Lockable(Protocol):
+class Lockable(atomic.Lockable, Protocol):
     """The part of a ``Lock`` that a ``OnceLock`` uses."""
-
-    def hold(self, block: Block | None, /) -> Lease:
-        """Take the lock for a block."""
 
     def ahold(self, block: Block | None, /) -> Awaitable[Lease]:
         """Take the lock as ``hold`` does, in a task."""
@@ -84,9 +81,6 @@ class Lockable(Protocol):
 
     def durable(self) -> Lockable:
         """Return this lock for a block that has the transaction inside."""
-
-    def transaction(self, using: str | None) -> Transaction:
-        """Return a transaction that has not begun yet."""
 
     def of_calls(
         self, function: Callable[..., Any]
@@ -132,6 +126,7 @@ class OnceLock:
         self._atomic = atomic
         self._using = checked_using(using)
         self.keep: Final = keep
+        self.raise_loss: Final = lock.left
 
     def __repr__(self) -> str:
         return f"<OnceLock of {self._lock!r}, for {self.keep:g} s>"
@@ -192,8 +187,8 @@ class OnceLock:
         A call whose work was done before does not run it, and returns None.
 
         Raises:
-            TypeError: not a function, or a generator function; or, with ``atomic``, a coroutine
-                function.
+            TypeError: not a function, or a generator function; with ``atomic``, a coroutine
+                function; with ``on_lost="cancel"``, a plain one.
             ValueError: a field is no parameter of the function.
         """
         awaits = is_async(function)
@@ -228,7 +223,7 @@ class OnceLock:
         """Say that there is no record, and raise for a lost lease if ``on_lost`` says so."""
         if not recorded:
             logger.warning(AGAIN, lease.name)
-        self._lock.left(lease)
+        self.raise_loss(lease)
 
 
 def _nothing(block: Block, taken: LockTaken) -> OnceRun:
@@ -246,7 +241,7 @@ def _end(block: Block, once: OnceLock, kind: type[BaseException] | None) -> None
     if not isinstance(lease, Lease):
         return
     if kind is not None:
-        _undo(block)
+        undo(block)
         return
     if block.inside is not None:
         ensure(lease)
@@ -265,22 +260,19 @@ def _end(block: Block, once: OnceLock, kind: type[BaseException] | None) -> None
 
 def _undo(block: Block) -> None:
     """Roll back what is not committed, and release what is not recorded."""
-    lease = block.held
-    if not isinstance(lease, Lease):
-        return
-    try:
-        if block.inside is not None:
-            block.inside.roll_back()
-    finally:
-        lease.release()
+    if isinstance(block.held, Lease):
+        undo(block)
 
 
 async def _aend(block: Block, once: OnceLock, kind: type[BaseException] | None) -> None:
     lease = block.held
     if not isinstance(lease, Lease):
         return
+    lost = block.inside is not None and block.inside.end(kind)
     if kind is not None:
         await lease.arelease()
+        if lost:
+            once.raise_loss(lease)
         return
     if lease.ended:
         once.left(lease, recorded=False)
@@ -295,6 +287,8 @@ async def _aend(block: Block, once: OnceLock, kind: type[BaseException] | None) 
 
 
 async def _aundo(block: Block) -> None:
+    if block.inside is not None:
+        block.inside.end(None)
     if isinstance(block.held, Lease):
         await block.held.arelease()
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 from django_redlock.core.acquire import WaitsFor
 from django_redlock.core.policy import check_seconds
 from django_redlock.core.reasons import DOCS
+from django_redlock.core.slots import MOST
 from django_redlock.leases.lease import Lease
 
 OnLost: TypeAlias = Callable[[Lease], object] | Literal["raise", "cancel"] | None
@@ -36,6 +37,7 @@ class Options:
     min_hold: float | None = None
     on_lost: OnLost = None
     durable: bool | None = None
+    limit: int | None = None
     label: str | None = None
     quiet: bool | None = None
     waits_for: WaitsFor = None
@@ -52,6 +54,8 @@ class Options:
             check_seconds("max_hold", self.max_hold, endless=True)
         if self.min_hold is not None:
             check_seconds("min_hold", self.min_hold, zero=True)
+        if self.limit is not None:
+            check_limit(self.limit)
         for name in ("renew", "durable"):
             if getattr(self, name) not in (None, True, False):
                 msg = f"{name} must be True or False"
@@ -96,6 +100,20 @@ class Options:
             raise unknown_keywords("a lock", unknown, FOR_USERS)
         given = {key: value for key, value in changes.items() if value is not None}
         return replace(self, **given) if given else self
+
+
+def check_limit(limit: object) -> None:
+    """Check how many may hold a lock at a time.
+
+    Raises:
+        TypeError, ValueError: it is no such number.
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        msg = f"limit must be an int, how many may hold the lock at a time, not {limit!r}"
+        raise TypeError(msg)
+    if not 1 <= limit <= MOST:
+        msg = f"limit must be from 1 to {MOST}, not {limit}: so many may hold the lock at a time"
+        raise ValueError(msg)
 
 
 def _updated(options: Options, *values: Any) -> Options:

@@ -64,6 +64,7 @@ class LockTemplate:
         min_hold: float | None = None,
         on_lost: OnLost = None,
         durable: bool | None = None,
+        limit: int | None = None,
         **unknown: Never,
     ) -> Lock:
         """Describe a lock; no node is asked yet.
@@ -89,13 +90,18 @@ class LockTemplate:
             durable: what to do inside a database transaction, where the lock would be released
                 before the COMMIT. True refuses by a RuntimeError, None warns by a
                 LockInTransactionWarning, False takes it silently.
+            limit: how many may hold the lock at a time, 1 to 128: each holder has one of so many
+                slots, ``lease.slot``. A limited lock is another lock than the one of the same name
+                without a limit. None: one holder, without slots.
 
         Raises:
             TypeError, ValueError: an argument makes no sense; the text says which.
         """
         if unknown:
             raise unknown_keywords("a lock", unknown, FOR_USERS)
-        options = self._options.called_with(ttl, wait, renew, max_hold, min_hold, on_lost, durable)
+        options = self._options.called_with(
+            *(ttl, wait, renew, max_hold, min_hold, on_lost, durable, limit)
+        )
         return Lock(self._source, self.alias, name, options)
 
     def named(self, template: str | Sequence[str], /, **values: object) -> Lock:
@@ -174,7 +180,13 @@ class LockTemplate:
         return backend.run(self._adopting(backend, handle))
 
     def revoke(
-        self, name: str, *, fence: int | None = None, reason: str = "", now: bool = False
+        self,
+        name: str,
+        *,
+        fence: int | None = None,
+        reason: str = "",
+        now: bool = False,
+        slot: int | None = None,
     ) -> Revoked:
         """Take a lock away from its holder: a worker that hangs, for one.
 
@@ -189,6 +201,8 @@ class LockTemplate:
             reason: for the log and the holder's error, at most 200 characters.
             now: delete the key instead. The name is free at once, while the old holder may work on
                 until its deadline: only rows that ``fenced`` guards are safe then.
+            slot: of a limited lock, which slot, from 0, as ``lease.slot``. None: the lock without a
+                limit, which is another one.
 
         Returns:
             On how many nodes it is done, and when the name is free.
@@ -204,16 +218,24 @@ class LockTemplate:
 
         backend = self._source(self.alias)
         backend.refuse_event_loop()
-        return backend.run(revoking(backend, name, fence=fence, reason=reason, now=now))
+        return backend.run(revoking(backend, name, fence=fence, reason=reason, now=now, slot=slot))
 
     async def arevoke(
-        self, name: str, *, fence: int | None = None, reason: str = "", now: bool = False
+        self,
+        name: str,
+        *,
+        fence: int | None = None,
+        reason: str = "",
+        now: bool = False,
+        slot: int | None = None,
     ) -> Revoked:
         """Take a lock away as ``revoke`` does, in a task."""
         from django_redlock.inspection.revoke import revoking
 
         backend = self._source(self.alias)
-        return await backend.arun(revoking(backend, name, fence=fence, reason=reason, now=now))
+        return await backend.arun(
+            revoking(backend, name, fence=fence, reason=reason, now=now, slot=slot)
+        )
 
     async def aadopt(self, handle: str) -> Lease:
         """Become the holder as by ``adopt``, in a task."""
@@ -234,7 +256,7 @@ class LockTemplate:
             backend.policy,
             backend.policy.target(given.names, template=given.template),
             old=given.nonce,
-            label=self._options.label or backend.label(),
+            label=given.labelled(self._options.label or backend.label()),
             ttl=backend.check_ttl(backend.ttl if ttl is None else ttl),
         )
         return make_lease(backend, steps, self._options, template=given.template)

@@ -154,14 +154,16 @@ class Job:
             return None
         if os.isatty(1):  # ``| less`` is in our group, and needs the terminal itself
             _give_terminal(self.group)
-        names, fence = "\n".join(self._lease.names), str(self._lease.fence)
+        told = {"NAME": "\n".join(self._lease.names), "FENCE": str(self._lease.fence)}
+        if self._lease.slot is not None:
+            told["SLOT"] = str(self._lease.slot)
         signals.for_command = True
         try:
             self._command = subprocess.Popen(  # noqa: S603 - the command is what is asked for
                 command,
                 close_fds=False,  # the command is to have what a shell has opened for it
                 process_group=self.group,
-                env={**os.environ, "REDLOCK_NAME": names, "REDLOCK_FENCE": fence},
+                env=os.environ | {f"REDLOCK_{key}": text for key, text in told.items()},
             )
         except OSError as error:
             sys.stderr.write(f"{command[0]}: {error.strerror}\n")

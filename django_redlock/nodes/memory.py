@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from django_redlock.core.commands import ANY_TASK
 from django_redlock.core.protocol import WITH_EPOCH, Answer, LockKeys, Request, Vote, Wakeup
 from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.core.slots import name_of, slot_of
 from django_redlock.interruption import Latch, drain
 
 from .background import reset_in_child
@@ -204,6 +205,9 @@ class MemoryNode:
                 once = ONCE.fullmatch(value)
                 refused = "ONCE" if once else "DONE" if DONE.fullmatch(value) else "HELD"
                 told = [self.pttl(key), label_in(value), owner_of(value), which]
+                if request.slots:
+                    left = self._of_slots(target, request.slots, request.waits, reserved=-3)
+                    return [refused, *told, left]
                 return [refused, *told, *([once["at"]] if once else ())]
         now, fields = self.clock(), target.fields
         number = max(
@@ -216,6 +220,18 @@ class MemoryNode:
             self._set(key, f"{request.nonce}:{number}:{request.label}", request.ttl)
             self.held[name] = int(now) + request.ttl
         return ["GRANTED", str(number)]
+
+    def _of_slots(
+        self, target: LockKeys, slots: int, waits: int, *, reserved: int | None = None
+    ) -> list[int]:
+        """Return the pttl of each slot, or ``reserved``, and note that each has a waiter."""
+        key, name = slot_of(target.keys[0]).name, slot_of(target.names[0]).name
+        keys = [name_of(key, slot) for slot in range(slots)]
+        if waits:
+            due = int(self.clock()) + waits
+            self.waits |= {name_of(name, slot): due for slot in range(slots)}
+        kept = {each for each in keys if reserved is not None and self.get(each) == NEXT}
+        return [reserved if each in kept else self.pttl(each) for each in keys]  # type: ignore[misc]
 
     def _raise(self, request: commands.Raise, number: int) -> list[object]:
         beginning = f"{request.nonce}:{number}:"
@@ -327,7 +343,8 @@ class MemoryNode:
         found = MARK.fullmatch(self.get(mark) or "")
         owner, other = (digest(found[1]), found[2]) if found else ("", task_id)
         for key in request.locks:
-            found = RUN.search(self.get(key) or "")
+            lock = self.get(key) or ""
+            found = None if ONCE.fullmatch(lock) else RUN.search(lock)
             if found and found[1] == request.task and other == task_id:
                 owner, other = "", found[2]
         if other != task_id:
@@ -354,6 +371,8 @@ class MemoryNode:
     def _look(self, request: commands.Look) -> list[object]:
         now, target = int(self.clock()), request.target
         self.waits = {name: due for name, due in self.waits.items() if due > now}
+        if request.slots:
+            return ["LOOKED", self._of_slots(target, request.slots, request.waits)]
         self.waits[target.names[request.which]] = now + request.waits
         return ["LOOKED", self.pttl(target.keys[request.which])]
 
@@ -512,19 +531,26 @@ class MemoryPlace(Place):
     def __init__(self, node: MemoryNode, effect: BlockOnNode, lock: threading.RLock) -> None:
         super().__init__(effect.place)
         self._node = node
-        self._queue = effect.ticket.queue
+        queues = enumerate(effect.ticket.queues)
+        self._takes = [(queue, partial(self._take, which=which)) for which, queue in queues]
         self._ticket = weakref.ref(effect.ticket)
         self._lock = lock
-        self._wakeup = ""
+        self._wakeup, self._which = "", 0
         self._woken = Latch()
         self._loop: asyncio.AbstractEventLoop | None = None
         with lock:
-            node.block(self._queue, self._take)
+            for queue, take in self._takes:
+                if not self._wakeup:
+                    node.block(queue, take)
 
-    def _take(self, wakeup: str) -> bool:
-        """Wake the waiter; False if it is gone: a dead waiter would consume the wake-up."""
-        if self._ticket() is None:
+    def _take(self, wakeup: str, which: int = 0) -> bool:
+        """Wake the waiter; False if it is gone: a dead waiter would consume the wake-up.
+
+        Also if it was woken by another list.
+        """
+        if self._ticket() is None or self._wakeup:
             return False
+        self._which = which
         self._wakeup = wakeup  # first: a loop that begins to watch from here on finds it
         if self._loop is not None:
             try:
@@ -541,7 +567,7 @@ class MemoryPlace(Place):
 
     def outcome(self) -> Wakeup | None:
         """Return the outcome; None while the place is kept."""
-        return Wakeup(self._wakeup) if self._wakeup else None
+        return Wakeup(self._wakeup, which=self._which) if self._wakeup else None
 
     def wait(self, seconds: float) -> None:
         """Block until it is woken, for at most so long."""
@@ -559,7 +585,8 @@ class MemoryPlace(Place):
     def end(self) -> None:
         """Leave the queue."""
         with self._lock:
-            self._node.leave(self._queue, self._take)
+            for queue, take in self._takes:
+                self._node.leave(queue, take)
 
     abandon = end
 

@@ -237,6 +237,7 @@ class Waiters:
             return Wakeup()
         place.end()
         if outcome.wakeup:
+            ticket.which = outcome.which
             self.local.leave(ticket)
         else:
             ticket.blocked = None
@@ -270,7 +271,7 @@ class Waiters:
         if place is None or place.index != effect.place:
             wakeup = self._withdraw(effect.ticket)
             if wakeup:
-                return Wakeup(wakeup)
+                return Wakeup(wakeup, which=effect.ticket.which)
             place = self._places.open(effect)
             if place is None:
                 return Wakeup(broken=True)
@@ -288,7 +289,7 @@ class Waiters:
                 place.wait(self._timeout)
         finally:
             place.end()
-        return _wakeup_at(place)
+        return _wakeup_at(place, ticket)
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -344,7 +345,7 @@ class Waiters:
 
         def moved(wakeup: str) -> None:
             if wakeup:
-                once(Wakeup(wakeup))
+                once(Wakeup(wakeup, which=effect.ticket.which))
                 return
             seconds = self._places.aopen(effect, loop, wanted=lambda: not once.over, then=opened)
             once.after(loop, seconds, result=Wakeup(broken=True))
@@ -379,7 +380,7 @@ class Waiters:
         def over() -> None:
             place.told = None
             place.end()
-            then(_wakeup_at(place))
+            then(_wakeup_at(place, ticket))
 
         if not place.withdraw(looped=True):
             over()
@@ -402,8 +403,10 @@ def _place_of(ticket: Waiter) -> Place | None:
     return place if place is not None and place.pid == os.getpid() else None
 
 
-def _wakeup_at(place: Place) -> str:
+def _wakeup_at(place: Place, ticket: Waiter) -> str:
+    """Return the wake-up that has come, of which the ticket is told in which list it was."""
     outcome = place.outcome()
+    ticket.which = outcome.which if outcome is not None else 0
     return outcome.wakeup if outcome is not None else ""
 
 
@@ -527,9 +530,9 @@ class BlockedConnection(Place):
         self._sets = sets
         self._given = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        queue = effect.ticket.queue
-        data = packed("BLPOP", queue, f"{max(LEAST, effect.longest):.3f}")
-        pending = PlainCommand(Command.BLOCK, queue.encode(), data, self._hear)
+        queues = effect.ticket.queues
+        data = packed("BLPOP", *queues, f"{max(LEAST, effect.longest):.3f}")
+        pending = PlainCommand(Command.BLOCK, "\0".join(queues).encode(), data, self._hear)
         if not connection.send(pending) and self.vote is None:
             why = connection.fault or because(ReasonCode.BACKLOG)
             self.vote = Vote(connection.label, Answer.UNKNOWN, reason=why)
@@ -542,7 +545,7 @@ class BlockedConnection(Place):
         if self.vote is None:
             return None
         if self.vote.answer is Answer.YES:
-            return Wakeup(wakeup=self.vote.result)
+            return Wakeup(self.vote.result, which=self.vote.which)
         return Wakeup(broken=self.vote.answer is Answer.UNKNOWN)
 
     def wait(self, seconds: float) -> None:

@@ -60,9 +60,10 @@ def plain_vote(command: Command, node: str, nonce: bytes, reply: object) -> Vote
     if command is Command.BLOCK:
         if reply is None:
             return Vote(node, Answer.NO)
-        if not isinstance(reply, list) or len(reply) != 2 or reply[0] != nonce:  # noqa: PLR2004
+        queues = nonce.split(b"\0")
+        if not isinstance(reply, list) or len(reply) != 2 or reply[0] not in queues:  # noqa: PLR2004
             return None
-        return wakeup_vote(node, reply[1])
+        return wakeup_vote(node, reply[1], queues.index(reply[0]))
     kind = int if command is Command.UNBLOCK else bytes  # LOAD
     return Vote(node, Answer.YES) if isinstance(reply, kind) else None
 

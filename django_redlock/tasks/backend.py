@@ -230,10 +230,9 @@ def unmark(task: AnyTask, args: Any = (), kwargs: Mapping[str, Any] | None = Non
     Raises:
         TypeError: the arguments do not fit the task, or its messages have no marks.
     """
-    plan = plan_of(task.func)
-    if plan is None or not plan.marks:
-        raise publishing.no_marks(task.module_path)
-    publishing.unmark(task.module_path, _lock_of(plan, task, args, kwargs or {}))
+    publishing.unmark(
+        task.module_path, plan_of(task.func), lambda plan: _lock_of(plan, task, args, kwargs or {})
+    )
 
 
 def _lock_of(plan: Plan, task: AnyTask, args: Any, kwargs: Mapping[str, Any]) -> Lock:

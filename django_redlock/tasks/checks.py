@@ -12,8 +12,7 @@ from django.tasks import Task
 from django.tasks.backends.dummy import DummyBackend
 from django.tasks.backends.immediate import ImmediateBackend
 
-from django_redlock.checks import E003, check_options, documented
-from django_redlock.transactions import no_database
+from django_redlock.checks import KnownLock, check_options, check_using, documented, of_names
 from django_redlock.work.plan import Plan, plan_of
 
 from .backend import UniqueBackend
@@ -29,13 +28,22 @@ def check_tasks() -> list[checks.CheckMessage]:
 
     The backends of development and tests, which run a task at once or never, are not looked at.
     """
+    return documented(message for task, plan in _locked() for message in _found(task, plan))
+
+
+def known_locks() -> Iterator[KnownLock]:
+    """Yield the locks of the tasks, for the check of limits."""
+    for task, plan in _locked():
+        where = f"the task {task.module_path}"
+        yield from of_names(where, plan.template.alias, plan.names or (), plan.limit)
+
+
+def _locked() -> list[tuple[AnyTask, Plan]]:
     tasks = filter(None, map(_task_of, tuple(locked_functions)))
-    return documented(
-        message
-        for task in sorted(tasks, key=lambda each: each.module_path)
-        if (plan := plan_of(task.func)) is not None
-        for message in _found(task, plan)
-    )
+    plans = [
+        (task, plan_of(task.func)) for task in sorted(tasks, key=lambda each: each.module_path)
+    ]
+    return [(task, plan) for task, plan in plans if plan is not None]
 
 
 def _task_of(function: Callable[..., Any]) -> AnyTask | None:
@@ -52,13 +60,7 @@ def _found(task: AnyTask, plan: Plan) -> Iterator[checks.CheckMessage]:
     yield from check_options(
         f"{name} fails in each run", plan.template.alias, plan.template.options
     )
-    problem = no_database(plan.using) if plan.using is not None else ""
-    if problem:
-        yield checks.Error(
-            f"{name} cannot be enqueued: {problem}.",
-            hint="Correct using= there, or DATABASES.",
-            id=E003,
-        )
+    yield from check_using(f"{name} cannot be enqueued", plan.using)
     backend = task.get_backend()
     where, kind = f"TASKS[{task.backend!r}]", type(backend).__name__
     if isinstance(backend, ImmediateBackend | DummyBackend):

@@ -24,7 +24,8 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Never, Protocol, TypeAlias, TypeVar, overload
@@ -40,29 +41,21 @@ from django_redlock import conf, redlock
 from django_redlock.core import completion
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.events import TaskOutcome
-from django_redlock.leases.lease import Lease
 from django_redlock.locks.callables import finished, is_async
 from django_redlock.locks.lock import Lock
+from django_redlock.locks.once import OnceLock, OnceRun
 from django_redlock.locks.options import unknown_keywords
 from django_redlock.locks.template import LockTemplate
+from django_redlock.work import redelivery as core
 from django_redlock.work.backoff import pause
 from django_redlock.work.marks import Mark
 from django_redlock.work.plan import ATTRIBUTE, OnDuplicate, Plan, plan_of
-from django_redlock.work.publishing import notify
-from django_redlock.work.redelivery import (
-    FINISHED,
-    ROOM,
-    Fate,
-    Refusal,
-    RunName,
-    Skipped,
-    count,
-    fate_of,
-    label_of,
-    names_itself,
-)
+from django_redlock.work.redelivery import Fate, Refusal, Skipped, count
 
-if TYPE_CHECKING:  # they are generic only there
+if TYPE_CHECKING:
+    from django_redlock.leases.lease import Lease
+
+    # They are generic only there.
     AnyTask: TypeAlias = Task[..., Any]
     AnyResult: TypeAlias = TaskResult[..., Any]
 else:
@@ -140,16 +133,11 @@ def _started_of(function: Callable[..., Any]) -> Started | None:
 # -- the run of a message -------------------------------------------------------------------------
 
 
-class Delivery:
+class Delivery(core.Delivery):
     """A call of a locked function, and the message whose run it is, if it is one.
 
     Attributes:
         task: the task; None: the function was called directly.
-        has_message: whether the call is the run of a message, neither direct nor immediate.
-        number: by which copies of the message are known.
-        is_copy: whether the message was delivered before, or an earlier run of it was met.
-        has_begun: whether the body has begun.
-        is_sound: whether the lease of the key was good when the body ended.
     """
 
     def __init__(
@@ -159,39 +147,32 @@ class Delivery:
         header: object,
         arguments: tuple[tuple[Any, ...], dict[str, Any]],
     ) -> None:
-        self._plan = plan
         self._result = result = None if started is None else started.result
         self._args, self._kwargs = arguments
         self.task: AnyTask | None = None if result is None else result.task
-        self.name = "" if self.task is None else self.task.module_path
         immediate = self.task is not None and isinstance(self.task.get_backend(), ImmediateBackend)
-        self.has_message = self.task is not None and not immediate
+        has_message = self.task is not None and not immediate
         self._header: Mapping[str, Any] = header if isinstance(header, Mapping) else {}
-        own = "" if result is None else result.id
         number = self._header.get(NUMBER)
-        self.number: str = number if isinstance(number, str) and number else own
-        attempts = 0 if result is None else result.attempts
-        self.is_copy = attempts > 1 or bool(self._header.get("again"))
-        self.has_begun = self.is_sound = False
-        self._run = RunName(self.name, self.number if self.has_message else None)
+        if not (isinstance(number, str) and number):
+            number = None if result is None else result.id
+        super().__init__(
+            plan,
+            "" if self.task is None else self.task.module_path,
+            number,
+            number if has_message else None,
+            has_message=has_message,
+            is_copy=bool(self._header.get("again")) or (result is not None and result.attempts > 1),
+        )
         if started is not None:
             started.delivery = self
 
-    @property
-    def label(self) -> str | None:
-        """The owner label, ``host:process(task):number``; None: there is no message."""
-        return label_of(self.name, self.number) if self.number else None
-
-    def take(self, options: LockTemplate, lock: Lock) -> None:
-        """Take the run name; see ``RunName.take``."""
-        self._run.take(options, lock, is_copy=self.is_copy)
-
     def drop_mark(self, lock: Lock) -> None:
         """Remove the mark of the message, if it has one: its body begins, or it ends without."""
-        if self._plan.marks and self.has_message:
+        if self.plan.marks and self.task_id is not None and self.has_message:
             policy = conf.backend(lock.alias).policy
             key = completion.mark_key(policy, self.name, lock.names)
-            Mark(lock.alias, key, "").remove(task_id=self.number)
+            Mark(lock.alias, key, "").remove(task_id=self.task_id)
 
     def end(self, *, is_stored: bool) -> None:
         """Leave a completion record, or release the run name.
@@ -199,8 +180,7 @@ class Delivery:
         Args:
             is_stored: whether the result of the body is stored, so that no copy needs to run.
         """
-        is_done = is_stored and self.has_begun and self.is_sound
-        self._run.end(is_done=is_done, life=REDELIVERED_FOR + ROOM, task_id=self.number)
+        self.leave(REDELIVERED_FOR, is_done=is_stored and self.is_sound)
 
     def refuse(self, refusal: Refusal, lock: Lock) -> Any:
         """Skip the message, or enqueue another one for later, or raise the refusal.
@@ -209,36 +189,32 @@ class Delivery:
             refusal: of the run name or of the key.
             lock: the one that was refused.
         """
-        own = self.has_message and (self._run.meets_run or names_itself(refusal, self.number))
+        own = self.meets_itself(refusal)
         again = own or self.is_copy
-        fate = fate_of(
-            self._plan, refusal, has_message=self.has_message, is_own=own, may_have_run=again
-        )
+        fate = self.fate(refusal, is_own=own, may_have_run=again)
         task = self.task
         if fate is Fate.LATER and task is not None and task.get_backend().supports_defer:
             return self._defer(task, refusal, lock, again=again)
         self.drop_mark(lock)
         if fate is Fate.FINISHED:
-            logger.info(FINISHED, self.name, self.number)
-            self._notify(TaskOutcome.FINISHED_BEFORE, refusal, lock)
+            self.note_finished(lock, refusal.name)
             return self._stored()
         if fate is Fate.SKIPPED:
-            self._notify(TaskOutcome.SKIPPED, refusal, lock, error=refusal)
-            return Skipped.by(refusal)
+            return self.skip(refusal, lock)
         raise refusal
 
     def _defer(self, task: AnyTask, refusal: Refusal, lock: Lock, *, again: bool) -> Deferred:
         """Enqueue this message again for later, as another one that stands for it."""
         times = count(self._header.get("deferred"))
         seconds = pause(times)
-        header = {NUMBER: self.number, "deferred": times + 1, "again": again}
+        header = {NUMBER: self.task_id, "deferred": times + 1, "again": again}
         later = task.using(run_after=timezone.now() + timedelta(seconds=seconds))
         token = sent_again.set(header)
         try:
             sent = later.enqueue(*self._args, **self._kwargs, **{KEYWORD: header})
         finally:
             sent_again.reset(token)
-        self._notify(TaskOutcome.DEFERRED, refusal, lock, seconds=seconds, error=refusal)
+        self.notify(TaskOutcome.DEFERRED, lock, refusal.name, seconds=seconds, error=refusal)
         held = isinstance(refusal, LockTaken)
         reason = "the key is held" if held else "no majority of the nodes could be asked"
         return Deferred(reason, seconds, sent.id)
@@ -250,11 +226,6 @@ class Delivery:
         # The property raises while the task is running, and it is: this is its copy.
         return getattr(self._result, "_return_value", None)
 
-    def _notify(self, outcome: TaskOutcome, refusal: Refusal, lock: Lock, **more: Any) -> None:
-        if self.task is not None:
-            more |= {"alias": lock.alias, "name": refusal.name, "template": lock.template}
-            notify(outcome, self.name, self.number, **more)
-
 
 # -- one text for plain functions and for coroutine functions -------------------------------------
 
@@ -265,11 +236,8 @@ class World(Protocol):
     async def do(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a plain function that asks nodes or the queue, and waits for nobody."""
 
-    async def acquire(self, lock: Lock) -> Lease:
-        """Take the lock of the key."""
-
-    async def release(self, lease: Lease) -> None:
-        """Give it back."""
+    def block(self, lock: Lock | OnceLock) -> AbstractAsyncContextManager[Lease | OnceRun]:
+        """Enter and leave the block of the key's lock."""
 
     async def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call the body."""
@@ -281,11 +249,10 @@ class _InThread:
     async def do(self, function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
 
-    async def acquire(self, lock: Lock) -> Lease:
-        return lock.acquire()
-
-    async def release(self, lease: Lease) -> None:
-        lease.release()
+    @asynccontextmanager
+    async def block(self, lock: Lock | OnceLock) -> AsyncIterator[Lease | OnceRun]:
+        with lock as found:
+            yield found
 
     async def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return finished(function(*args, **kwargs), function)
@@ -297,11 +264,8 @@ class _InTask:
     async def do(self, function: Callable[..., Any], *args: Any) -> Any:
         return await sync_to_async(function)(*args)
 
-    async def acquire(self, lock: Lock) -> Lease:
-        return await lock.aacquire()
-
-    async def release(self, lease: Lease) -> None:
-        await lease.arelease()
+    def block(self, lock: Lock | OnceLock) -> AbstractAsyncContextManager[Lease | OnceRun]:
+        return lock
 
     async def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return await function(*args, **kwargs)
@@ -333,31 +297,33 @@ async def _locked(
     delivery = Delivery(plan, _started_of(function), header, (sent, kwargs))
     own = plan.template.using(label=delivery.label)
     lock = plan.lock_of_call(delivery.name, args, kwargs, own, owned=owned)
-    lease: Lease | None = None
-    refusal: Refusal | None = None
+    entered = False
     try:
-        try:
-            await world.do(delivery.take, own, lock)
-            lease = await world.acquire(lock)
-        except (LockTaken, NodesUnavailable) as error:
-            refusal = error
-        # Outside of ``except``: what is raised or logged from here has no refusal as its cause.
-        if isinstance(refusal, NodesUnavailable) and plan.on_unavailable == "run":
-            logger.warning("%r is not locked: %s", lock, refusal)
-        elif refusal is not None:
-            return await world.do(delivery.refuse, refusal, lock)
-        if plan.marks:
-            await world.do(delivery.drop_mark, lock)  # the lock is the mark from here on
-        delivery.has_begun = True
-        try:
-            return await world.call(function, *args, **kwargs)
-        finally:
-            delivery.is_sound = lease is not None and lease.remaining() > 0
+        await world.do(delivery.take, own, lock)
+        async with world.block(plan.block(lock)) as found:
+            entered = True
+            if plan.marks:
+                await world.do(delivery.drop_mark, lock)  # the lock is the mark from here on
+            lease, at = found if isinstance(found, OnceRun) else (found, None)
+            if at is not None:
+                return await world.do(delivery.skip_done, lock, at)
+            with delivery.body(lease):
+                return await world.call(function, *args, **kwargs)
+    except (LockTaken, NodesUnavailable) as error:
+        if entered:  # the body's own
+            raise
+        refusal: Refusal = error
     finally:
-        if lease is not None:
-            await world.release(lease)
         if not delivery.has_begun:
             await world.do(functools.partial(delivery.end, is_stored=False))
+    # Outside of ``except``: what is raised or logged from here has no refusal as its cause.
+    if isinstance(refusal, NodesUnavailable) and plan.on_unavailable == "run":
+        logger.warning("%r is not locked: %s", lock, refusal)
+        if plan.marks:
+            await world.do(delivery.drop_mark, lock)
+        with delivery.body(None):
+            return await world.call(function, *args, **kwargs)
+    return await world.do(delivery.refuse, refusal, lock)
 
 
 # -- the decorator --------------------------------------------------------------------------------
@@ -381,6 +347,8 @@ def locked_task(
     on_duplicate: OnDuplicate | None = None,
     queue_ttl: float | None = None,
     using: str | None = None,
+    once: timedelta | float | None = None,
+    limit: int | None = None,
 ) -> Callable[[F], F]: ...
 def locked_task(
     key: Any = None,
@@ -397,6 +365,8 @@ def locked_task(
     on_duplicate: OnDuplicate | None = None,
     queue_ttl: float | None = None,
     using: str | None = None,
+    once: timedelta | float | None = None,
+    limit: int | None = None,
     **unknown: Never,
 ) -> Any:
     """Run the body of a task under a lock; write it below ``@task`` of ``django.tasks``.
@@ -433,6 +403,11 @@ def locked_task(
             keeps others from being enqueued. None: 3600.
         using: the database; inside a transaction of it a task with marks is enqueued after the
             COMMIT. None: "default".
+        once: how long the work of a key is not done again after its body has succeeded, a timedelta
+            or seconds; see ``Lock.once``. A task in that time is a success whose return value is a
+            ``Skipped``, whatever ``on_conflict`` says. None: it is done for each task.
+        limit: how many tasks of one key run at a time, 1 to 128; a key is held when so many do.
+            Not with mode="until_finished" or several keys. None: one runs.
 
     Raises:
         TypeError: the decorated object is a task already, or no function.
@@ -452,6 +427,8 @@ def locked_task(
         on_duplicate=on_duplicate,
         queue_ttl=queue_ttl,
         using=using,
+        once=once,
+        limit=limit,
     )
     if key is None or isinstance(key, str | list | tuple):
         return functools.partial(decorate, key=key)

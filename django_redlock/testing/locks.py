@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
+import functools
+from collections.abc import Callable
+from contextlib import AsyncExitStack, ExitStack
+from typing import Any, Final, Self, TypeVar, overload
 
 from django_redlock import conf, redlock
 from django_redlock.backend import LABEL_BYTES
 from django_redlock.core import hold
 from django_redlock.core.names import check_alias
 from django_redlock.core.reasons import printable
+from django_redlock.core.slots import name_of
 from django_redlock.inspection import HeldLock, LockStatus, survey
 from django_redlock.leases.lease import Lease
+from django_redlock.locks.callables import is_async
 from django_redlock.locks.lock import Lock
+from django_redlock.locks.options import check_limit
 
 from . import leaks
 
@@ -19,7 +25,20 @@ SOMEBODY: Final = "somebody else"
 FREE: Final = frozenset({LockStatus.FREE, LockStatus.PARTIAL})
 
 
-def taken(*names: str, alias: str = "default", holder: str = SOMEBODY) -> Lock:
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@overload
+def taken(
+    *names: str, alias: str = "default", holder: str = SOMEBODY, limit: None = None
+) -> Lock: ...
+@overload
+def taken(
+    *names: str, alias: str = "default", holder: str = SOMEBODY, limit: int
+) -> TakenSlots: ...
+def taken(
+    *names: str, alias: str = "default", holder: str = SOMEBODY, limit: int | None = None
+) -> Lock | TakenSlots:
     """Let somebody else hold these names, all of them or none, in a ``with`` or ``async with``.
 
     The names are really taken: by a grant of the nodes, which is renewed until the block ends. So
@@ -32,6 +51,8 @@ def taken(*names: str, alias: str = "default", holder: str = SOMEBODY) -> Lock:
         names: of locks, as text.
         alias: the alias whose nodes are asked.
         holder: the owner label that others find, 1 to 200 bytes of printable text.
+        limit: that of a limited lock: the slots from 0 to ``limit - 1`` are taken. Fewer than the
+            running code's limit leaves it the others. None: the locks have no limit.
 
     Raises:
         LockTaken: at the entry: a name is taken already.
@@ -54,7 +75,53 @@ def taken(*names: str, alias: str = "default", holder: str = SOMEBODY) -> Lock:
         max_hold=float("inf"),
         durable=False,  # a transaction of the test is not theirs
     )
-    return theirs(list(names))
+    if limit is None:
+        return theirs(list(names))
+    check_limit(limit)
+    return TakenSlots([theirs(name, limit=limit) for name in names for _ in range(limit)])
+
+
+class TakenSlots:
+    """All slots of limited locks, in the hands of somebody else; see ``taken``."""
+
+    def __init__(self, locks: list[Lock]) -> None:
+        self._locks = locks  # each takes one slot
+        self._stack, self._async_stack = ExitStack(), AsyncExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            for lock in self._locks:
+                stack.enter_context(lock)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            for lock in self._locks:
+                await stack.enter_async_context(lock)
+            self._async_stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._async_stack.aclose()
+
+    def __call__(self, function: F) -> F:
+        """Take the slots around each call of a function, ``def`` or ``async def``."""
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with TakenSlots(self._locks):
+                return function(*args, **kwargs)
+
+        @functools.wraps(function)
+        async def acalled(*args: Any, **kwargs: Any) -> Any:
+            async with TakenSlots(self._locks):
+                return await function(*args, **kwargs)
+
+        return acalled if is_async(function) else called  # type: ignore[return-value]
 
 
 def _foreign(lease: Lease) -> None:
@@ -89,7 +156,7 @@ def stale(lease: Lease) -> None:
     lease.tell_lost()
 
 
-def assert_free(*names: str, alias: str = "default") -> None:
+def assert_free(*names: str, alias: str = "default", limit: int | None = None) -> None:
     """Check that all these names are free, by asking the nodes.
 
     A name that ``min_hold`` keeps is not free; one that a minority of the nodes has is. It asks
@@ -98,17 +165,19 @@ def assert_free(*names: str, alias: str = "default") -> None:
     Args:
         names: of locks, as text.
         alias: the alias whose nodes are asked.
+        limit: that of a limited lock: none of its slots is taken. ``state().each`` of the lock
+            tells of single slots.
 
     Raises:
         AssertionError: a name is taken, and by which holder; or no majority of the nodes votes.
         TypeError, ValueError: an argument makes no sense; the text says which.
     """
-    for lock in _look("assert_free", names, alias):
+    for lock in _look("assert_free", names, alias, limit):
         if lock.kind not in FREE:
             raise AssertionError(_sentence(lock, alias))
 
 
-def assert_taken(*names: str, alias: str = "default") -> None:
+def assert_taken(*names: str, alias: str = "default", limit: int | None = None) -> None:
     """Check that each of these names is taken, by asking the nodes as ``assert_free`` does.
 
     It does not matter by whom: ``assert_locked`` checks that the running code holds a name.
@@ -116,20 +185,27 @@ def assert_taken(*names: str, alias: str = "default") -> None:
     Args:
         names: of locks, as text.
         alias: the alias whose nodes are asked.
+        limit: that of a limited lock: all of its slots are taken.
 
     Raises:
         AssertionError: a name is free; or no majority of the nodes votes.
         TypeError, ValueError: an argument makes no sense; the text says which.
     """
-    for lock in _look("assert_taken", names, alias):
+    for lock in _look("assert_taken", names, alias, limit):
         if lock.kind in FREE:
-            raise AssertionError(f"{lock.name!r} of {alias!r} is free")
+            raise AssertionError(f"{lock.quoted} of {alias!r} is free")
 
 
-def _look(caller: str, names: tuple[str, ...], alias: str) -> tuple[HeldLock, ...]:
+def _look(
+    caller: str, names: tuple[str, ...], alias: str, limit: int | None
+) -> tuple[HeldLock, ...]:
     if not names:
         raise TypeError(f"{caller}() needs the name of a lock: {caller}('report:7')")
-    found = survey(conf.backend(alias), names)
+    entries = list(names)
+    if limit is not None:
+        check_limit(limit)
+        entries = [name_of(name, slot) for name in names for slot in range(limit)]
+    found = survey(conf.backend(alias), entries)
     if not found.complete:
         raise AssertionError(f"no majority of the nodes of {alias!r} votes: {found.summary}")
     return found.locks
@@ -140,4 +216,4 @@ def _sentence(lock: HeldLock, alias: str) -> str:
     if lock.kind is LockStatus.RESTING:
         holder = "by min_hold, though it is released"
     left = "" if lock.highest is None else f", for {lock.highest:.1f} s unless it is renewed"
-    return f"{lock.name!r} of {alias!r} is taken {holder}{left}"
+    return f"{lock.quoted} of {alias!r} is taken {holder}{left}"

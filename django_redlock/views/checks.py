@@ -19,10 +19,11 @@ from django.template.loader import get_template
 from django.urls import get_resolver
 from django.utils.module_loading import import_string
 
-from django_redlock.checks import check_options, documented
+from django_redlock.checks import KnownLock, check_options, documented, of_names
 from django_redlock.core.names import NoIdentity, refuse_record, root
 
 from .decorator import DECORATES, PLACED, Placed, is_of_rest_framework
+from .keys import DEFAULT_KEY
 from .lock import EVERY, ViewLock, lock_of, view_locks
 from .ninja import operations_of
 from .refusals import RedlockMiddleware
@@ -44,6 +45,14 @@ def check_views() -> list[checks.CheckMessage]:
     found = [message for lock in sorted(view_locks, key=_by_line) for message in _of_view(lock)]
     once = {(message.id, message.msg): message for message in routed}  # of several URLs of a view
     return documented([*found, *once.values(), *_of_middleware()])
+
+
+def known_locks() -> Iterator[KnownLock]:
+    """Yield the locks of views whose keys are texts, for the check of limits."""
+    for lock in sorted(view_locks, key=_by_line):
+        names = [each for each in lock.key.names if each != DEFAULT_KEY]
+        where, limit = f"the {lock.decorator} of {lock.line}", lock.options.limit
+        yield from of_names(where, lock.alias, names, limit)
 
 
 def _by_line(lock: ViewLock) -> tuple[str, int]:

@@ -54,6 +54,7 @@ class Options(TypedDict, total=False):
     retry_after: RetryAfter
     on_refused: OnRefused
     on_unavailable: str
+    limit: int | None
 
 
 @overload
@@ -77,6 +78,7 @@ def single_flight(
     retry_after: RetryAfter = RETRY_AFTER,
     on_refused: OnRefused = None,
     on_unavailable: str = "refuse",
+    limit: int | None = None,
 ) -> Callable[[V], V]: ...  # written out for the documentation, which shows the overloads
 
 
@@ -101,6 +103,7 @@ def single_flight(
     retry_after: RetryAfter = RETRY_AFTER,
     on_refused: OnRefused = None,
     on_unavailable: str = "refuse",
+    limit: int | None = None,
     **unknown: Never,
 ) -> View:
     """Run one of several equal requests at a time; refuse the others at once.
@@ -137,6 +140,7 @@ def single_flight(
             template, for clients that do not want JSON, with ``refusal`` in its context.
         on_unavailable: "refuse": answer 503 when no majority of the nodes can be asked; "run": run
             the view without the lock, ``request.lease`` being None.
+        limit: how many requests of one key run at a time, 1 to 128; takes one name. None: one.
 
     The response to a request that lacks what a field names, such as a header, is a 400, and so is
     that to a request for which the function raises ValueError or returns "".
@@ -171,6 +175,7 @@ def single_flight(
         max_hold=max_hold,
         min_hold=min_hold,
         on_lost=on_lost,
+        limit=limit,
         waits_for="holder",
         quiet=on_unavailable == "refuse",
     )

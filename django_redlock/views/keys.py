@@ -145,6 +145,9 @@ class ViewKey:
         names = _checked_names(result)
         if len(names) == 1:
             return self._lock.filled({"key": names[0]}, template="")
+        if self._template.options.limit is not None:  # no request can help it: a 500
+            msg = f"limit takes one name, and key= returned {len(names)}: each has slots of its own"
+            raise TypeError(msg)
         lock = self._template([f"{{key{i}}}" for i in range(len(names))])
         return lock.filled({f"key{i}": name for i, name in enumerate(names)}, template="")
 

@@ -15,6 +15,7 @@ from django_redlock.core.names import check_fields, check_names
 from django_redlock.core.policy import check_seconds
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.once import OnceLock, checked_keep
+from django_redlock.locks.options import check_limit
 from django_redlock.locks.template import LockTemplate
 
 from .arguments import digest
@@ -41,11 +42,13 @@ class Plan:
             its message: the task, or the context of a run.
 
     Attributes:
-        template: the alias, and the options of each lock.
+        template: the alias, and the options of each lock but its limit: the run name has none.
+        limit: how many messages of one key run at a time; None: one.
+        names: the key as it is written; None: it is made of the arguments.
         marks: whether queued messages have marks.
 
     Raises:
-        TypeError: ``key`` is no text, ``queue_ttl`` no number, or ``using`` no text.
+        TypeError: ``key`` is no text, ``queue_ttl`` or ``limit`` no number, or ``using`` no text.
         ValueError: an option does not exist, or makes no sense with the others.
     """
 
@@ -63,6 +66,7 @@ class Plan:
         using: Any,  # checked here
         owner: str = "self",
         once: timedelta | float | None = None,
+        limit: int | None = None,
     ) -> None:
         self.template: Final = template
         self.mode: Final = _choice("mode", mode)
@@ -99,16 +103,34 @@ class Plan:
                 "its work is done: with once, write on_unavailable='retry' or 'raise'"
             )
             raise ValueError(msg)
-        if once is not None and len(check_names(key) if key is not None else ()) > 1:
-            raise ValueError("once takes one key: it is that of the work")
+        self.limit: Final = limit
         if using is not None and not isinstance(using, str):
             msg = f"using must be the name of a database, as in DATABASES, not {using!r}"
             raise TypeError(msg)
         self._function = function
         self._task_name = f"{function.__module__}.{getattr(function, '__name__', '')}"
         self._signature = inspect.signature(function)
-        self._names = None if key is None else check_names(key)
+        self.names: Final = None if key is None else check_names(key)
+        if once is not None and self.names is not None and len(self.names) > 1:
+            raise ValueError("once takes one key: it is that of the work")
+        if limit is not None:
+            self._check_limit(limit, once)
         self._check_fields(without=owner)
+
+    def _check_limit(self, limit: int, once: object) -> None:
+        check_limit(limit)
+        if self.mode == UNTIL_FINISHED:
+            msg = (
+                "mode='until_finished' sends no second message of a key while one runs, so "
+                f"limit={limit} would never let a second one run: write mode='until_started', "
+                "where one waits while others run, or leave limit out"
+            )
+            raise ValueError(msg)
+        if once is not None:
+            msg = "once takes no limit: work that is done once is done by one at a time"
+            raise ValueError(msg)
+        if self.names is not None and len(self.names) > 1:
+            raise ValueError("limit takes one key: each has slots of its own")
 
     def block(self, lock: Lock) -> Lock | OnceLock:
         """Return what a run enters for its lock."""
@@ -116,10 +138,10 @@ class Plan:
 
     def _check_fields(self, without: str) -> None:
         """Check the fields of the key; the parameter ``without`` is no argument of a message."""
-        if self._names is not None:
+        if self.names is not None:
             parameters = self._signature.parameters
             left = [each for name, each in parameters.items() if name != without]
-            check_fields(self._names, self._signature.replace(parameters=left))
+            check_fields(self.names, self._signature.replace(parameters=left))
 
     def lock_of_call(
         self,
@@ -149,12 +171,13 @@ class Plan:
             del arguments[first]
             self._check_fields(without=first)
         make = self.template if template is None else template
-        if self._names is not None:
-            return make(self._names).filled(arguments, self._function)
+        if self.names is not None:
+            return make(self.names, limit=self.limit).filled(arguments, self._function)
         name = task or self._task_name
         parts = {"task": name, "digest": digest(arguments)}
         made_of = f"task:{name}:{{digest}}"  # of each task its own
-        return make("task:{task}:{digest}").filled(parts, self._function, made_of)
+        lock = make("task:{task}:{digest}", limit=self.limit)
+        return lock.filled(parts, self._function, made_of)
 
 
 def plan_of(run: object) -> Plan | None:

@@ -181,14 +181,15 @@ def duplicate(message: Message, other: str) -> DuplicateTask:
     return DuplicateTask(reason, name=one_or_all(message.lock.names), task_id=other)
 
 
-def unmark(task: str, lock: Lock) -> None:
-    """Remove the mark of the messages of a task whose run would take this lock, whoever set it."""
+def unmark(task: str, plan: Plan | None, lock_of: Callable[[Plan], Lock]) -> None:
+    """Remove the mark of the messages of a task whose run would take this lock, whoever set it.
+
+    Raises:
+        TypeError: the messages of the task have no marks.
+    """
+    if plan is None or not plan.marks:
+        msg = f"messages of {task} have no marks: that takes mode='until_finished', or …started"
+        raise TypeError(msg)
+    lock = lock_of(plan)
     backend = conf.backend(lock.alias)
     backend.run(core.remove(backend.policy, core.mark_key(backend.policy, task, lock.names)))
-
-
-def no_marks(task: str) -> TypeError:
-    """Return the error of a task whose messages have no marks to remove."""
-    return TypeError(
-        f"messages of {task} have no marks: that takes mode='until_finished', or …started"
-    )

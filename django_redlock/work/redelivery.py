@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -26,7 +28,8 @@ from django_redlock.core import completion
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.core.policy import LONGEST
 from django_redlock.core.protocol import one_or_all
-from django_redlock.core.reasons import ReasonCode
+from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.events import TaskOutcome
 from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock, tell_refusal
@@ -34,11 +37,13 @@ from django_redlock.locks.template import LockTemplate
 
 from .marks import short_id, short_name
 from .plan import Plan
+from .publishing import notify
 
 logger = logging.getLogger("django_redlock")
 FINISHED: Final = "%s[%s] has finished before: this copy does not run"
 ROOM: Final = 60.0  # seconds for which a record stays after a copy may be delivered
 Refusal: TypeAlias = LockTaken | NodesUnavailable
+Name: TypeAlias = str | tuple[str, ...]  # of a lock
 
 
 class Skipped(dict[str, Any]):
@@ -49,12 +54,6 @@ class Skipped(dict[str, Any]):
 
     def __init__(self, reason: str, retry_after: float | None = None) -> None:
         super().__init__(skipped=True, reason=reason, retry_after=retry_after)
-
-    @classmethod
-    def by(cls, refusal: Refusal) -> Skipped:
-        """Return that of a message whose key is held."""
-        left = refusal.retry_after if isinstance(refusal, LockTaken) else None
-        return cls("the key is held", None if left is None else round(left, 3))
 
 
 def label_of(task: str, task_id: str) -> str:
@@ -70,9 +69,6 @@ def count(value: object) -> int:
     return value if type(value) is int and 0 <= value <= LONGEST else 0
 
 
-# -- a message that is refused --------------------------------------------------------------------
-
-
 class Fate(enum.Enum):
     """What becomes of a message that is refused."""
 
@@ -82,75 +78,127 @@ class Fate(enum.Enum):
     FAILED = "it fails with the refusal"
 
 
-def fate_of(
-    plan: Plan, refusal: Refusal, *, has_message: bool, is_own: bool, may_have_run: bool
-) -> Fate:
-    """Decide what becomes of a message that is refused.
+class Delivery:
+    """A call of a locked function, and the message whose run it is, if it is one.
 
-    Without a majority ``on_unavailable`` says what to do, and nothing is ever skipped.
+    An adapter says which message that is, when its result is stored, and how it is sent again.
 
     Args:
-        plan: how the task is locked.
-        refusal: of the run name or of the key.
-        has_message: whether the call is the run of a message, which can come back.
-        is_own: whether an earlier run of the message lives.
-        may_have_run: whether the message may have had an earlier run.
-    """
-    if has_message and not _is_holder(refusal):
-        if is_own and refusal.code == ReasonCode.RECORDED:  # else of the work of the key
-            return Fate.FINISHED
-        wanted = plan.on_conflict if isinstance(refusal, LockTaken) else plan.on_unavailable
-        if is_own or wanted == "retry" or (wanted == "skip" and may_have_run):
-            return Fate.LATER
-    if isinstance(refusal, LockTaken) and plan.on_conflict == "skip":
-        return Fate.SKIPPED
-    return Fate.FAILED
-
-
-def names_itself(refusal: Refusal, task_id: str) -> bool:
-    """Return True if what holds the key is an earlier run of the message with this id.
-
-    Any majority includes a node of the holder. A label without a task id ends in a process id,
-    which may look like a task id.
-    """
-    own = short_id(task_id)
-    return any(vote.holder.rsplit(":", 2)[2:] == [own] for vote in refusal.votes)
-
-
-def _is_holder(refusal: Refusal) -> bool:
-    """Return True if this call stack holds what it was refused: a body that locks its own key."""
-    names = {refusal.name} if isinstance(refusal.name, str) else set(refusal.name)
-    return any(names.intersection(lease.names) for lease in context.leases())
-
-
-# -- a message that has finished ------------------------------------------------------------------
-
-
-class RunName:
-    """The lock that all runs of one message want, until one of them leaves a record.
-
-    Args:
-        task: the name of the task.
+        plan: how the function is locked.
+        name: of the task; "": the function was called directly.
+        task_id: by which nodes know the message; None: there is none.
         number: of the message: the copies of one message have one number. None: there is no run
             name, for nothing would be delivered again, or it cannot be known.
+        has_message: whether the call is the run of a message, which can come back.
+        is_copy: whether the message was delivered before, or an earlier run of it was met.
 
     Attributes:
-        lease: the lease of the run name; None: the run name is not held.
+        lease: the lease of the run name; None: it is not held.
         meets_run: whether the run name was refused: an earlier run of the message lives.
+        has_begun: whether the body has begun.
+        is_sound: whether the lease of the key was good when the body ended.
     """
 
-    def __init__(self, task: str, number: str | None) -> None:
-        self.task, self.number = task, number
+    def __init__(
+        self,
+        plan: Plan,
+        name: str,
+        task_id: str | None,
+        number: str | None,
+        *,
+        has_message: bool,
+        is_copy: bool,
+    ) -> None:
+        self.plan, self.name, self.task_id, self.number = plan, name, task_id, number
+        self.has_message, self.is_copy = has_message, is_copy
         self.lease: Lease | None = None
-        self.meets_run = False
+        self.meets_run = self.has_begun = self.is_sound = False
 
-    def take(self, options: LockTemplate, lock: Lock, *, is_copy: bool) -> None:
+    @property
+    def label(self) -> str | None:
+        """The owner label, ``host:process(task):task_id``; None: there is no task id."""
+        return None if self.task_id is None else label_of(self.name, self.task_id)
+
+    def notify(self, outcome: TaskOutcome, lock: Lock, name: Name, **more: Any) -> None:
+        """Let signals and metrics know what became of the message, if it is a task's."""
+        if self.name:
+            more |= {"alias": lock.alias, "name": name, "template": lock.template}
+            notify(outcome, self.name, self.task_id, **more)
+
+    @contextmanager
+    def body(self, lease: Lease | None) -> Iterator[None]:
+        """Run the body in the block; note that it has begun, and how the lease has fared.
+
+        Args:
+            lease: of the key; None: the body runs without a lock.
+        """
+        self.has_begun = True
+        try:
+            yield
+        finally:
+            self.is_sound = lease is not None and lease.remaining() > 0
+
+    # -- a message that is refused ----------------------------------------------------------------
+
+    def meets_itself(self, refusal: Refusal) -> bool:
+        """Return True if an earlier run of this message lives.
+
+        Any majority includes a node of the holder. A label without a task id ends in a process id,
+        which may look like a task id.
+        """
+        if not self.has_message or self.task_id is None:
+            return False
+        own = short_id(self.task_id)
+        holders = [vote.holder.rsplit(":", 2)[2:] for vote in refusal.votes]
+        return self.meets_run or [own] in holders
+
+    def fate(self, refusal: Refusal, *, is_own: bool, may_have_run: bool) -> Fate:
+        """Decide what becomes of a message that is refused.
+
+        Without a majority ``on_unavailable`` says what to do, and nothing is ever skipped.
+
+        Args:
+            refusal: of the run name or of the key.
+            is_own: whether an earlier run of the message lives.
+            may_have_run: whether the message may have had an earlier run.
+        """
+        plan = self.plan
+        if self.has_message and not _is_holder(refusal):
+            if is_own and refusal.code == ReasonCode.RECORDED:  # else of the work of the key
+                return Fate.FINISHED
+            wanted = plan.on_conflict if isinstance(refusal, LockTaken) else plan.on_unavailable
+            if is_own or wanted == "retry" or (wanted == "skip" and may_have_run):
+                return Fate.LATER
+        if isinstance(refusal, LockTaken) and plan.on_conflict == "skip":
+            return Fate.SKIPPED
+        return Fate.FAILED
+
+    def skip(self, refusal: Refusal, lock: Lock) -> Skipped:
+        """Return what a message ends with that is skipped."""
+        self.notify(TaskOutcome.SKIPPED, lock, refusal.name, error=refusal)
+        left = refusal.retry_after if isinstance(refusal, LockTaken) else None
+        return Skipped("the key is held", None if left is None else round(left, 3))
+
+    def skip_done(self, lock: Lock, at: datetime) -> Skipped:
+        """Return what a message ends with, since the work of its key was done then."""
+        name = one_or_all(lock.names)
+        error = LockTaken(because(ReasonCode.RECORDED), name=name)
+        self.notify(TaskOutcome.SKIPPED, lock, name, error=error)
+        return Skipped(f"the work was done at {at.isoformat(timespec='seconds')}")
+
+    # -- a message that has finished --------------------------------------------------------------
+
+    def note_finished(self, lock: Lock, name: Name, text: str = FINISHED) -> None:
+        """Say that an earlier run of the message has finished."""
+        logger.info(text, self.name, self.task_id)
+        self.notify(TaskOutcome.FINISHED_BEFORE, lock, name)
+
+    def take(self, options: LockTemplate, lock: Lock) -> None:
         """Take the run name, if there is one, before the key is asked for.
 
         Args:
             options: of the lock, for the run name.
             lock: of the key; errors name it, and not the run name.
-            is_copy: whether the message may have had an earlier run.
 
         Raises:
             LockTaken: an earlier run of the message lives; or, with the code "recorded", one has
@@ -164,13 +212,13 @@ class RunName:
             min_hold=0,
             durable=False,
             waits_for="nodes",  # a copy that meets its run comes back later; a record wakes nobody
-            thorough=is_copy,  # one completion record is enough to end a copy: hear all nodes
+            thorough=self.is_copy,  # one completion record is enough to end a copy: hear all nodes
             foreign=self._own,
         )
         backend = conf.backend(lock.alias)
         began = backend.policy.clock()
         try:
-            own.named(completion.RUN_NAME, task=self.task, number=self.number).acquire()
+            own.named(completion.RUN_NAME, task=self.name, number=self.number).acquire()
         except (LockTaken, NodesUnavailable) as error:
             self.meets_run = isinstance(error, LockTaken)
             error.name = one_or_all(lock.names)
@@ -181,30 +229,35 @@ class RunName:
         lease.told = True
         self.lease = lease
 
-    def end(self, *, is_done: bool, life: float, task_id: str | None = None) -> None:
-        """Leave a completion record, or release the run name.
+    def leave(self, life: float, *, is_done: bool) -> None:
+        """Leave a completion record in place of the run name, or release it.
 
         Args:
+            life: seconds in which a copy may be delivered.
             is_done: whether there is a record.
-            life: seconds for which it stays.
-            task_id: of the message, for the log.
         """
         lease = self.lease
         if lease is None:
             return
         leave: Callable[[], object] = lease.release
         if is_done:
-            leave = partial(record, lease, life)
+            leave = partial(record, lease, life + ROOM)
         try:
             if leave() is False:
                 text = "%s[%s] is done, and would run again if delivered again"
-                logger.warning(text, self.task, task_id)
+                logger.warning(text, self.name, self.task_id)
         except BaseException:  # a time limit, perhaps: the result is stored, and twice does no harm
             leave()
             raise
         finally:
             lease.disown()  # also where that was interrupted: nobody else ends its renewal
             self.lease = None
+
+
+def _is_holder(refusal: Refusal) -> bool:
+    """Return True if this call stack holds what it was refused: a body that locks its own key."""
+    names = {refusal.name} if isinstance(refusal.name, str) else set(refusal.name)
+    return any(names.intersection(lease.names) for lease in context.leases())
 
 
 def record(lease: Lease, life: float) -> bool:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from museum import faults
 from museum.cell import LOST, TWO, Hold, Lock, Setup
 
+from . import checked_set, counter, permits
+
 if TYPE_CHECKING:
     from django_redlock.fencing import FencedRows
     from django_redlock.leases.lease import Lease
@@ -140,21 +142,47 @@ class FencedRow:
         return True
 
 
+class Limited(Ours):
+    """A lock that up to k may hold: k slots, each of which is an ordinary lock."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        from django_redlock import redlock
+
+        self.lock = redlock(setup.name, limit=setup.limit)
+
+    def acquire(self, wait: float) -> Hold | None:
+        """Stop, where a fault wants it, before the check: it is in one step with the grant."""
+        self.setup.point(checked_set.CHECKED)
+        return super().acquire(wait)
+
+    def hold(self, lease: Lease) -> Hold:
+        """Return its end only: each slot has fences of its own."""
+        return super().hold(lease)._replace(fence=None)
+
+
 # -- what is counted -------------------------------------------------------------------------------
 
 
-def _lock(key: str, title: str, recipe: type[Ours]) -> Lock:
-    return Lock(key, title, recipe, servers=3, is_guarded=True)
+def _lock(key: str, title: str, recipe: type[Ours], servers: int = 3, limit: int = 1) -> Lock:
+    return Lock(key, title, recipe, servers=servers, limit=limit, is_guarded=True)
 
 
 RENEWED = _lock("django-redlock-renewed", "django-redlock, renewed", OursRenewed)
 OURS = _lock("django-redlock", "django-redlock", Ours)
 FENCED = _lock("django-redlock-fenced", "django-redlock, fenced", Fenced)
+LIMITED = _lock("django-redlock-limit", "django-redlock, limit", Limited, servers=5, limit=2)
 JUMPS = (
     "The key of a server whose clock jumps is gone before its time, and connections that are older "
     "than the jump do not see it."
 )
+ONE_VOTE = "A server has one vote for each slot, and no two have a majority for the same one."
 LATER_ONE = "Two believe to hold the lock, and the row takes the writes of the later one only."
+LIMITED_CELLS = [
+    *LIMITED.holds(faults.full, faults.crowd, faults.killed_of_several, permits.given_back_late),
+    *LIMITED.holds(counter.each_in_its_order, why=ONE_VOTE),
+    *LIMITED.holds(checked_set.both_checked, checked_set.clock_jumps),
+]
 CELLS = [
     *RENEWED.holds(faults.one_by_one, faults.hangs),
     *OURS.holds(
@@ -180,4 +208,5 @@ CELLS = [
     ),
     *FENCED.holds(faults.failover_lagging, faults.lost_reply, faults.clock_ahead),
     FENCED.breaks(faults.server_clock, TWO, why=LATER_ONE),
+    *LIMITED_CELLS,
 ]

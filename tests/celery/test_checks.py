@@ -14,9 +14,10 @@ from celery.signals import import_modules
 from django.core import checks
 from django.test import override_settings
 
-from django_redlock import apps
+from django_redlock import apps, redlock
 from django_redlock.celery import LockedTask, locked_task
 from django_redlock.celery.checks import check_tasks
+from django_redlock.views import single_flight
 from tests.support.addresses import explained
 
 from .desk import Desk
@@ -195,3 +196,87 @@ def test_an_application_is_looked_for_in_the_package_of_the_settings(
     with override_settings(SETTINGS_MODULE=f"{name}.settings" if package else name):
         said = [each.msg for each in said_of(desk.app) if each.id == "django_redlock.E005"]
     assert [each.rpartition(": ")[2] for each in said] == ["imported"] * package
+
+
+def limits_in(app: Celery) -> list[str]:
+    """What is said of the limits of tasks and views."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("django_redlock.celery.checks.current_app", app)
+        found = [each for each in apps.check_tasks() if each.id == "django_redlock.W031"]
+    assert all(explained(each.hint) for each in found)
+    return [each.msg for each in found if "'limits:" in each.msg]
+
+
+def test_a_name_with_a_limit_and_without_is_reported(desk: Desk) -> None:
+    """W031, whatever the fields are called; nothing is said of equal limits."""
+    kinds: list[tuple[str, str, int | None]] = [
+        ("a", "limits:{x}", 3),
+        ("b", "limits:{x}", 3),
+        ("c", "limits:other:{x}", None),
+        ("d", "limits:{tenant}", None),
+    ]
+
+    def add(name: str, key: str, limit: int | None) -> None:
+        @locked_task(key, limit=limit)
+        def work(x: int = 0, tenant: int = 0) -> None:
+            """Do nothing."""
+
+        desk.task(work, name=f"desk.{name}")
+
+    for each in kinds[:3]:
+        add(*each)
+    assert limits_in(desk.app) == []
+    add(*kinds[3])
+    (text,) = limits_in(desk.app)
+    assert text == (
+        "The name 'limits:{}' has limit=3 in the task desk.a, and none in the task desk.d: these "
+        "are two locks, and do not keep each other out."
+    )
+
+
+def test_a_name_of_a_task_and_of_a_view_is_reported(desk: Desk) -> None:
+    """W031 looks at both; two limits are told with what becomes of them."""
+    view = single_flight("limits:view:{pk}", limit=5)(export)
+
+    @locked_task("limits:view:{pk}", limit=2)
+    def work(pk: int) -> None:
+        """Do nothing."""
+
+    desk.task(work)
+    (text,) = limits_in(desk.app)
+    assert "limit=2 in the task desk.work and limit=5 in the single_flight of tests.celery" in text
+    assert text.endswith(
+        "up to 5 hold it, and who has a smaller limit waits for the first slots alone."
+    )
+    del view
+
+
+def export(request: Any, pk: int) -> None:
+    """Stand for a view."""
+
+
+def test_a_late_task_with_a_limit_needs_numbers(desk: Desk) -> None:
+    """E002: a copy would run in another slot."""
+    locked = locked_task("name", limit=2)(nothing)
+    desk.task(locked, acks_late=True, **SAFE)
+    assert found_in(desk.app) == ["E002"]
+    desk.task(locked_task("other", limit=2)(nothing), name="desk.early")
+    late = locked_task("another", limit=2)(nothing)
+    desk.task(late, name="desk.numbered", base=LockedTask, acks_late=True, **SAFE)
+    assert found_in(desk.app) == ["E002"]
+
+
+def test_a_name_of_a_function_is_known(desk: Desk) -> None:
+    """W031 looks at what is under ``@redlock``, too."""
+
+    @redlock("limits:function:{x}", limit=2)
+    def one(x: int) -> None:
+        """Do nothing."""
+
+    @redlock("limits:function:{y}")
+    def other(y: int) -> None:
+        """Do nothing."""
+
+    (text,) = limits_in(desk.app)
+    assert "limit=2 in the function tests.celery.test_checks." in text
+    assert one is not other

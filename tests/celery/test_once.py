@@ -8,7 +8,9 @@ import pytest
 from celery import states
 
 from django_redlock import redlock
-from django_redlock.celery import LockedTask, locked_task
+from django_redlock.celery import DuplicateTask, LockedTask, locked_task
+from django_redlock.nodes.memory import MemoryNode
+from tests.simulation.mutants import Edit, with_edits
 
 from .desk import hold, is_free, sent
 
@@ -95,6 +97,34 @@ def test_its_mark_is_gone_when_it_is_skipped(desk, mode):
     assert desk.execute(message).retval["skipped"]
     assert done == []
     assert not task.apply_async([1]).duplicate
+
+
+def is_sent_in_the_time_of_a_record(desk, on_duplicate: str) -> bool:
+    """Whether a message is sent, and told by its own result when the work was done."""
+    work, done = counted(mode="until_finished", on_duplicate=on_duplicate)
+    task = desk.task(work, base=LockedTask, acks_late=True)
+    assert desk.execute(sent(desk, task, 1)).retval == 1
+    try:
+        result = task.apply_async([1])
+    except DuplicateTask:
+        return False
+    if result is None or result.duplicate:
+        return False
+    assert desk.execute(desk.only()).retval["reason"].startswith("the work was done at 2")
+    assert done == [1]
+    return True
+
+
+@pytest.mark.parametrize("on_duplicate", ["existing", "raise", "drop"])
+def test_in_the_time_of_a_record_a_message_is_sent(desk, on_duplicate):
+    """The record of an earlier run is no run: it may outlast the result of that by weeks."""
+    assert is_sent_in_the_time_of_a_record(desk, on_duplicate)
+
+
+def test_a_record_that_counts_as_a_run_is_caught(desk):
+    """Broken: a message is taken for a duplicate of a run that has ended."""
+    with with_edits(Edit(MemoryNode, "_mark", "None if ONCE.fullmatch(lock) else ", "")):
+        assert not is_sent_in_the_time_of_a_record(desk, "raise")
 
 
 def test_a_direct_call_whose_work_is_done_is_skipped_as_well(desk):

@@ -169,12 +169,23 @@ def test_a_caller_that_no_majority_hears_is_told_so():
     assert put_back(Table(3), [Once(), LOST, UNSENT]) is None  # but one record is enough
 
 
-def test_each_waiter_that_hears_of_a_record_wakes_the_next():
-    """The holder wakes one: all are to hear that there is nothing to do."""
+def wakes_the_next() -> bool:
+    """Whether a waiter that was woken, and hears of a record from all nodes, wakes another one."""
     table = Table(3)
     assert put_back(table, NO, Wakeup("e" * 32), Once(), wait=60.0) is None
     *_, wake = table.asked
-    assert (wake.command, wake.touched, wake.flags) == ("release", frozenset(), "1")
+    return wake.command == "release" and (wake.touched, wake.flags) == (frozenset(), "1")
+
+
+def test_each_waiter_that_hears_of_a_record_wakes_the_next():
+    """The holder wakes one: all are to hear that there is nothing to do."""
+    assert wakes_the_next()
+
+
+def test_a_waiter_that_keeps_the_news_is_caught():
+    """Broken: it wakes one only for what it was granted. The rest wait until they give up."""
+    with with_edits(Edit(acquire, "_spread", "touched or woken is not None", "touched")):
+        assert not wakes_the_next()
 
 
 def test_an_interruption_undoes_what_was_granted():

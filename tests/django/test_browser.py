@@ -287,3 +287,20 @@ def test_light_and_dark_wide_and_narrow(visit, tmp_path: Path, size, scheme):
     assert colour == {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 18, 18)"}[scheme]
     assert badge == {"light": "rgb(221, 255, 221)", "dark": "rgb(0, 107, 27)"}[scheme]
     assert (tmp_path / f"locks-{scheme}-{size[0]}.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_slots_of_a_limited_lock(visit, size, scheme):
+    """They stand together, fit into the page, and lead to pages of their own."""
+    with elsewhere("openai", limit=5) as _, elsewhere("openai", limit=5), elsewhere("other"):
+        visitor = visit(size, color_scheme=scheme)
+        page = visitor.page
+        *both, last = visitor.names()
+        assert last == "other"
+        assert all(each.startswith("openai (slot ") and each.endswith(" of 5)") for each in both)
+        assert page.locator("text=openai: 2 of 5 held; slots are numbered from 0.").is_visible()
+        wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        assert wide <= 0
+        visitor.follow(f"text={both[0]}")
+        assert visitor.names() == both[:1]

@@ -490,3 +490,18 @@ def test_the_app_switches_it_on_where_it_is_installed():
     assert said(SCRIPT, "later") == "True True\n"
     assert said(SCRIPT) == "True False\n"
     assert said(SCRIPT, "without") == "False False\n"
+
+
+def test_a_span_has_the_slot_of_a_limited_lock(telemetry):
+    """A number below the limit; one without a limit has none, and metrics have none."""
+    with redlock("openai", limit=2) as lease, redlock("plain"):
+        pass
+    found = {
+        dict(span.attributes or {})["redlock.names"]: dict(span.attributes or {}).get(
+            "redlock.slot"
+        )
+        for span in telemetry.spans()
+    }
+    assert found == {("openai",): lease.slot, ("plain",): None}
+    for name in ("redlock.wait.duration", "redlock.hold.duration"):
+        assert all("redlock.slot" not in each.attributes for each in telemetry.points(name))

@@ -29,7 +29,7 @@ from django.test import override_settings
 
 from django_redlock import LockTaken, redlock
 from django_redlock.backend import LABEL_BYTES
-from django_redlock.management import LockedCommand, child, guardian
+from django_redlock.management import TAKEN, LockedCommand, child, guardian
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.testing.plugin import mend
 from django_redlock.testing.server import process_state
@@ -830,6 +830,32 @@ def test_a_command_runs_once_per_duration(start):
         assert out.startswith("done at 2") is said
         assert "ran" not in out
         assert process.returncode == 0
+
+
+@pytest.mark.slow
+def test_so_many_commands_run_at_a_time(start):
+    """The next one finds all slots held, and no command reads the character between them."""
+    script = "echo $REDLOCK_NAME $REDLOCK_SLOT; read line; echo $line"
+    options = ("--ttl", str(LONG), "--limit", "2", "--")
+    both = [start("report", *options, "sh", "-c", script, stdin=subprocess.PIPE) for _ in range(2)]
+    first = [each.stdout.readline().split() for each in both]
+    assert sorted(first) == [["report", "0"], ["report", "1"]]
+    third = start("report", *options, "true")
+    assert "'report': all 2 slots are held" in third.communicate(timeout=LATEST)[1]
+    assert third.returncode == TAKEN
+    for each in both:
+        assert each.communicate("end\n", timeout=LATEST)[0] == "end\n"
+    third = start("report", *options, "sh", "-c", "echo $REDLOCK_SLOT")
+    assert third.communicate(timeout=LATEST)[0] in {"0\n", "1\n"}
+
+
+@pytest.mark.parametrize("value", [0, 129, True])
+def test_a_limit_that_makes_no_sense_is_refused(value):
+    """So is one with ``--once-per``."""
+    with pytest.raises(CommandError, match="limit must be"):
+        call_command("redlock_run", "report", limit=value, command=["true"])
+    with pytest.raises(CommandError, match="once takes no limit"):
+        call_command("redlock_run", "report", limit=2, once_per=60, command=["true"])
 
 
 @pytest.mark.parametrize("value", ["day", True, -1, 0, 9_999_999_999, timedelta(0)])

@@ -406,6 +406,8 @@ def test_json(memory):
     assert (lock.pop("lowest"), lock.pop("highest")) == (600, 600)
     assert lock == {
         "name": "x",
+        "slot": None,
+        "limit": None,
         "kind": "held",
         "holder": "web-1",
         "task": "",

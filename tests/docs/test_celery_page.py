@@ -283,7 +283,7 @@ def test_check_finds_a_base_that_was_exchanged_alone(someone):
     (someone.home / "reports/tasks.py").write_text(SHARED + EXCHANGED)
     said = " ".join(checked(someone).split())
     assert "E005) The tasks of the project cannot be imported or made" in said
-    assert "LockedTask has no keyword 'once'; it takes key, ttl, " in said
+    assert "LockedTask has no keyword 'once={…}'; it takes key, ttl, " in said
 
 
 @pytest.mark.slow

@@ -125,6 +125,8 @@ def test_each_body_ends_once_though_processes_are_killed_at_work(tmp_path):
 def test_a_thousand_names_are_done_once_by_twenty_processes(tmp_path):
     """The same, with a kill for every ten names."""
     played = play(tmp_path, 1000, 20, 100)
+    counts = Counter(event.what for event in played.events())
+    print(f"\n{dict(counts)}, {played.killed} killed at work")
     assert played.faults() == []
     assert played.killed >= 10
 

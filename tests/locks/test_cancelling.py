@@ -17,7 +17,7 @@ from django.test import override_settings
 
 from django_redlock import LeaseLost, current_lease, redlock
 from django_redlock.leases.lease import Lease
-from django_redlock.locks import cancelling
+from django_redlock.locks import cancelling, once
 from django_redlock.locks.cancelling import LossCancels
 from django_redlock.testing import EmbeddedNodes, assert_free, stale
 from django_redlock.views import single_flight
@@ -389,6 +389,79 @@ def test_a_block_that_does_not_take_its_request_back_is_caught():
         test_the_block_of_a_lost_lease_is_cancelled_and_ends_in_lease_lost()
 
 
+# -- work that is done once ------------------------------------------------------------------------
+
+
+async def lost_in_once() -> None:
+    """A block of work that is done once loses its lease."""
+    with pytest.raises(LeaseLost, match="the lease was lost before the block ended"):
+        async with locked("job").once(60) as run:
+            assert run.lease is not None
+            await lose(run.lease)
+
+
+def test_the_block_of_work_that_is_done_once_is_cancelled_as_any_other():
+    """It leaves no record, so the work is begun again; where it is done, nothing is cancelled."""
+
+    async def main() -> None:
+        await lost_in_once()
+        assert_free("job")
+        for fresh in (True, False):
+            async with locked("job").once(60) as run:
+                assert run.fresh is fresh
+                await asyncio.sleep(0)
+
+    in_a_loop(main)
+
+
+def test_a_body_of_such_work_that_is_through_all_the_same_ends_in_lease_lost():
+    """It has swallowed the cancellation, and nothing is recorded."""
+
+    async def main() -> None:
+        with pytest.raises(LeaseLost):
+            async with locked("job").once(60) as run:
+                with pytest.raises(asyncio.CancelledError):
+                    await lose(run.lease)
+
+    in_a_loop(main)
+    assert_free("job")
+
+
+def test_whoever_else_cancels_such_work_sees_it_cancelled():
+    """Nothing is recorded, and the name is free."""
+
+    async def main() -> None:
+        ready = asyncio.Event()
+
+        @locked("job:{number}").once(60)
+        async def work(number: int) -> None:
+            ready.set()
+            await for_ever()
+
+        task = asyncio.ensure_future(work(1))
+        await ready.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    in_a_loop(main)
+    assert_free("job:1")
+
+
+def test_an_end_of_such_work_that_knows_of_no_cancellation_is_caught():
+    """Broken: the block ends in CancelledError, and the request to cancel stays with the task."""
+
+    def unaware(end: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+        def ended(block: Any, lock: Any, kind: Error) -> Awaitable[None]:
+            block.inside = None
+            return end(block, lock, kind)
+
+        return ended
+
+    with with_edits(Patch(once.aleave, "_end", unaware)), pytest.raises(asyncio.CancelledError):
+        in_a_loop(lost_in_once)
+
+
 # -- where it makes no sense ----------------------------------------------------------------------
 
 
@@ -398,8 +471,14 @@ def test_it_is_refused_where_no_task_runs_the_block():
     for call in (lock.acquire, lock.try_acquire, lock.__enter__, lock.atomic):
         with pytest.raises(TypeError, match=REFUSED):
             call()
-    with pytest.raises(TypeError, match=REFUSED):
-        lock(lambda: None)
+    for describe in (lock, lock.once(60)):
+        with pytest.raises(TypeError, match=REFUSED):
+            describe(lambda: None)
+    for call in (lock.once(60).__enter__, lock.once(60).atomic):
+        with pytest.raises(TypeError, match=REFUSED):
+            call()
+    with pytest.raises(TypeError, match=r"on_lost already: give it to leader\(on_lost=...\)"):
+        lock.leader()
     with pytest.raises(TypeError, match=REFUSED):
         redlock.using(on_lost="cancel").adopt("a handle")
     with pytest.raises(TypeError, match="a view's lock may outlive the view"):

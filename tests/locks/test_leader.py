@@ -198,6 +198,17 @@ def test_it_does_not_lead_from_the_deadline_on(begin):
     lost_before_it_was_told(begin)
 
 
+def test_what_is_not_known_is_false(begin):
+    """Where no majority replies, a leader leads until its deadline, and not a moment longer."""
+    told = Told()
+    with begin(**told.both()):
+        lease = told.lease()
+        with unavailable():
+            assert redlock.leads("beat")
+            lease.expire()
+            assert not redlock.leads("beat")
+
+
 # -- several campaigns ----------------------------------------------------------------------------
 
 

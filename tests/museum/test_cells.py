@@ -9,10 +9,10 @@ import pytest
 
 from benchmarks.peers.environments import has_node
 from museum import faults
-from museum.cell import LOST, TWO, Cell, Lock
+from museum.cell import LOST, MANY, STUCK, TWO, Cell, Lock
 from museum.play import play
-from museum.rooms import ours, redlock
-from museum.table import CELLS, LIBRARIES, LOCKS
+from museum.rooms import checked_set, counter, ours, permits, redlock
+from museum.table import CELLS, LIBRARIES, LIMITS, LOCKS
 from tests.museum import wrong
 from tests.support.replays import note_broken
 
@@ -33,11 +33,20 @@ PLAYED = [
     "redlock-fence/writes-between",
     "redlock/failover-lagging",
     "redlock/server-clock",
+    "counter/each-in-its-order",
+    "counter-of-three/each-in-its-order",
+    "permits/killed-of-several",
+    "permits-recovered/killed-of-several",
+    "permits-recovered/given-back-late",
+    "checked-set/both-checked",
+    "checked-set-script/both-checked",
+    "checked-set-script/clock-jumps",
     "django-redlock/failover-lagging",
     "django-redlock/release-on-its-way",
     "django-redlock/server-clock-seen",
     "django-redlock-fenced/server-clock",
     "django-redlock-renewed/hangs",
+    *(cell.key for cell in ours.LIMITED_CELLS),
 ]
 WRONG = [
     redlock.END,
@@ -77,6 +86,17 @@ def test_what_breaks_a_wrong_redlock_does_not_break_ours(lock):
     assert broken <= {cell.fault for cell in ours.CELLS if not cell.breaks}
 
 
+def test_what_breaks_a_wrong_limit_does_not_break_ours():
+    """Each lets k in and no more, and the fault that breaks it is played against ours."""
+    cells = [cell for room in LIMITS for cell in room.CELLS]
+    assert {cell.lock for cell in cells if cell.fault is faults.full} == {
+        cell.lock for cell in cells
+    }
+    broken = {cell.fault for cell in cells if cell.breaks}
+    assert broken <= {cell.fault for cell in ours.LIMITED_CELLS}
+    assert not any(cell.breaks for cell in ours.LIMITED_CELLS)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("key", PLAYED)
 def test_a_cell_shows_what_it_must(key):
@@ -94,6 +114,12 @@ def test_a_cell_shows_what_it_must(key):
     [
         (ours.OURS, wrong.Unguarded, faults.restarted, {TWO, LOST}),
         (ours.FENCED, wrong.Unclaimed, faults.writes_between, {LOST}),
+        (ours.LIMITED, wrong.NoCommonSlots, counter.each_in_its_order, {MANY}),
+        (ours.LIMITED, wrong.NoCommonSlots, permits.given_back_late, {MANY}),
+        (ours.LIMITED, wrong.NoCommonSlots, checked_set.both_checked, {MANY}),
+        (ours.LIMITED, wrong.NoCommonSlots, checked_set.clock_jumps, {MANY}),
+        (ours.LIMITED, wrong.NoCommonSlots, faults.crowd, {MANY}),
+        (ours.LIMITED, wrong.OneSlotGone, faults.killed_of_several, {STUCK}),
     ],
 )
 def test_ours_breaks_with_a_rule_switched_off(right, recipe, fault, seen):

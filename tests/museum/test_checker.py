@@ -79,6 +79,48 @@ def test_a_client_that_three_have_overtaken_is_starved():
     assert judge([*turns, event(11, "W", history.HOLDS)]).breaks(9) == set()
 
 
+def limited(at_once: int, *, is_asked: bool = False) -> list[Event]:
+    """So many come in, one after the other, and stay for nine seconds; one more may ask."""
+    names = "ABCD"[:at_once]
+    events = [event(at, name, history.ASKS) for at, name in enumerate(names)]
+    events += [event(at + 0.5, name, history.HOLDS) for at, name in enumerate(names)]
+    if is_asked:
+        events += [event(5, "X", history.ASKS), event(9, "X", history.REFUSED)]
+    events += [event(12, name, history.RELEASES) for name in names]
+    return sorted(events, key=lambda each: each.at)
+
+
+@pytest.mark.parametrize(
+    ("events", "limit", "seen"),
+    [
+        (limited(2), 2, set()),
+        (limited(3), 2, {Break.MANY}),
+        (limited(2), 1, {Break.TWO}),
+        (limited(3), 3, set()),
+        (limited(2, is_asked=True), 2, set()),
+        (limited(1, is_asked=True), 2, {Break.STUCK}),
+        (limited(1, is_asked=True), 1, set()),
+        (limited(3, is_asked=True)[:-3], 3, set()),
+    ],
+)
+def test_of_a_limited_lock_one_more_than_may_is_too_many(events, limit, seen):
+    """As many as may are well; who asks while there are fewer is stuck."""
+    assert judge(events, limit).breaks(patience=3) == seen
+
+
+def test_three_in_turns_are_no_more_than_two_at_once():
+    """Each comes when another one has gone, and is not counted together with that."""
+    stays = {"A": (0, 2), "B": (1, 9), "C": (3, 5), "D": (6, 8)}
+    events = [event(start, name, history.ASKS) for name, (start, _) in stays.items()]
+    events += [event(start, name, history.HOLDS) for name, (start, _) in stays.items()]
+    events += [event(end, name, history.RELEASES) for name, (_, end) in stays.items()]
+    events.sort(key=lambda each: each.at)
+    assert judge(events, 2).breaks(patience=3) == set()
+    late = [event(7, "E", history.ASKS), event(7, "E", history.HOLDS)]
+    (overlap,) = judge(sorted([*events, *late], key=lambda each: each.at), 2).overlaps
+    assert (overlap.clients, overlap.start, overlap.end) == (["B", "D", "E"], 7, 8)
+
+
 # -- the tally and the exit status ----------------------------------------------------------------
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from museum.cell import Setup
-from museum.rooms.ours import Fenced, FencedRow, Ours
+from museum.rooms.ours import Fenced, FencedRow, Limited, Ours
 
 
 class Unguarded(Ours):
@@ -14,6 +15,26 @@ class Unguarded(Ours):
     def alias(self) -> dict[str, Any]:
         """Return the settings of the locks."""
         return super().alias() | {"RESTART_GUARD": False}
+
+
+class NoCommonSlots(Limited):
+    """With slots of its own for each client, as where a permit is a lock of a random name."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        from django_redlock import redlock
+
+        self.lock = redlock(f"{setup.name} {os.getpid()}", limit=setup.limit)
+
+
+class OneSlotGone(Limited):
+    """With one slot less, as after a leak."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        from django_redlock import redlock
+
+        self.lock = redlock(setup.name, limit=setup.limit - 1)
 
 
 class Unclaimed(Fenced):

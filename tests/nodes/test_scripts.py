@@ -328,7 +328,7 @@ class Walk:
             lambda: self.pair.look(self.names[0], self.ttl): 12,
             lambda: self.pair.claim(self.names[0]): 6,
             lambda: self.pair.rest(self.nonce, self.names, self.ttl): 8,
-            lambda: self.pair.complete(self.nonce, self.names, self.ttl): 5,
+            lambda: self.pair.complete(self.nonce, self.names, self.ttl): 9,
             self.do_once: 4,
             self.revoke: 14,
             lambda: self.pair.give_back(self.nonce, self.names, rng.choice(NONCES)): 10,
@@ -336,7 +336,7 @@ class Walk:
                 rng.choice([[], self.names, ["no", *NAMES]]),
                 index=rng.choice([HELD, MARKS, RECORDS]),
             ): 28,
-            self.interfere: 9,
+            self.interfere: 6,
             self.empty: 1,
         }
         rng.choices(list(ways), list(ways.values()))[0]()
@@ -512,7 +512,7 @@ def test_the_random_questions_meet_every_answer(pair, monkeypatch):
         return answer
 
     monkeypatch.setattr(Pair, "ask", noting)
-    walk = Walk(pair, 10)
+    walk = Walk(pair, 7)
     words, kept = set(), 0
     for _ in range(1_200):
         walk.step()
@@ -1240,6 +1240,14 @@ def test_which_lock_is_an_obstacle_to_a_mark(pair, label, other):
     assert pair.unmark(NONCES[0], "a")[1] == (b"GONE" if other else b"UNMARKED")
     pair.rest(NONCES[1], ["b"], STEP)
     assert pair.mark(NONCES[0], "a", ["b"], "me")[1] == (b"TAKEN" if other else b"MARKED")
+
+
+def test_a_record_of_work_is_no_run(pair):
+    """It may stay for days: a message in that time is sent, and is told when the work was done."""
+    pair.grant(NONCES[1], ["b"], label="h:1(t):other-1")
+    pair.complete(NONCES[1], ["b"], STEP, at=12_345)
+    assert pair.client.get(f"{LOCK}b") == b"once::12345:h:1(t):other-1"
+    assert pair.mark(NONCES[0], "a", ["b"], "me")[1] == b"MARKED"
 
 
 def test_marks_tell_attempts_apart(pair):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django_redlock.core import acquire, hold
 from django_redlock.core.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
+from django_redlock.core.limited import Slots, acquire_slot
 from django_redlock.core.policy import LEAST_DRIFT, Policy
 from django_redlock.core.protocol import Answer, Effect, Grant, LockKeys, Sleep, Vote
 from django_redlock.core.reasons import ReasonCode
@@ -161,10 +162,15 @@ class Client:
 
     def _acquire(self, target: LockKeys, ttl: float, wait: float) -> Generator[Effect, Any, Grant]:
         since = self.world.now
-        self.wish = Wish(target, since, since + self.seconds(wait)) if wait else None
+        limit = self.world.profile.limit
+        slots = Slots(self.policy, target.names[0], limit)
+        wanted = [each.keys for each in slots] or [target.keys]
+        self.wish = Wish(target.name, wanted, since, since + self.seconds(wait)) if wait else None
         try:
-            grant = yield from acquire.acquire(
-                self.policy, target, label=self.label, ttl=ttl, wait=wait
+            grant = yield from (
+                acquire_slot(self.policy, slots, label=self.label, ttl=ttl, wait=wait)
+                if limit
+                else acquire.acquire(self.policy, target, label=self.label, ttl=ttl, wait=wait)
             )
         finally:
             self.wish = None

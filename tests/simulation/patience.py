@@ -19,7 +19,9 @@ from .checker import Broken, Violation
 from .profiles import LATE
 
 if TYPE_CHECKING:
-    from django_redlock.core.protocol import Grant, LockKeys
+    from collections.abc import Sequence
+
+    from django_redlock.core.protocol import Grant
 
     from .client import Client
     from .network import SimNode
@@ -30,9 +32,14 @@ EVERY: Final = 0.002  # seconds between two looks
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What somebody waits for, from when to when, on the clock of the world."""
+    """What somebody waits for, from when to when, on the clock of the world.
 
-    target: LockKeys
+    Attributes:
+        wanted: the keys that are to be free: of any of the slots, where the lock has such.
+    """
+
+    name: str | tuple[str, ...]
+    wanted: Sequence[tuple[str, ...]]
     since: float
     until: float
 
@@ -62,14 +69,14 @@ class Patience:
             for client in self._world.clients
             if client.wish is not None and client.wish.until > now and not client.doomed
         ]
-        self._watch({wish.target.keys for _, wish in wishing}, now)
+        self._watch({keys for _, wish in wishing for keys in wish.wanted}, now)
         for client, wish in wishing:
-            free = self._free.get(wish.target.keys, now)
+            free = min(self._free.get(keys, now) for keys in wish.wanted)
             missed = self._missed.get(client.label, 0.0)
             waited = now - max(free, wish.since, client.process.awake, missed)
             self.longest = max(self.longest, waited)
             if waited > (LATE if self._bereft(now) else self._world.profile.patience):
-                how = f"{client.label} has waited {waited:.3f} s for {wish.target.name}, free"
+                how = f"{client.label} has waited {waited:.3f} s for {wish.name}, free"
                 raise Violation(Broken.WAITING, how)
 
     def missed(self, label: str) -> None:
@@ -107,7 +114,8 @@ class Patience:
         stood = [place.node for place in client.process.places if place.label == client.label]
         for node in stood or self._world.network.nodes:
             for place in node.places:
-                if place.queue == queue and (place.entered or 0.0) < since - profile.orderly:
+                queues = [each for each, _ in place.takes]
+                if queue in queues and (place.entered or 0.0) < since - profile.orderly:
                     how = f"{place.label} has stood there since {place.entered:.3f}"
                     how = f"{client.label} came at {since:.3f} and got {grant.target.name}; {how}"
                     raise Violation(Broken.ORDER, how)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from django_redlock.core.protocol import BlockOnNode, JoinQueue, LeaveQueue, Wakeup
+from django_redlock.core.protocol import BlockOnNode, JoinQueue, LeaveQueue, Waiter, Wakeup
 from django_redlock.nodes.queue import LocalQueue
 
 from .profiles import NODE_TIMEOUT
@@ -49,9 +49,10 @@ class Process:
 
 
 class Place:
-    """A connection that is blocked on a queue.
+    """A connection that is blocked on a queue, or on those of all slots of a limited lock.
 
     Attributes:
+        takes: the queues, and for each what takes a word out of it.
         stood: what came of it, as far as its owner knows; None while nothing has come.
         entered: when it got into the node's queue; None: it has not.
         standing: whether it is in the node's queue.
@@ -64,7 +65,10 @@ class Place:
         self.process = driven.client.process
         self.label = driven.client.label
         self.node = node
-        self.queue = effect.ticket.queue
+        self.takes = [
+            (queue, partial(self._take, which=which))
+            for which, queue in enumerate(effect.ticket.queues)
+        ]
         self.came: Wakeup | None = None
         self.entered: float | None = None
         self.blocked = False
@@ -142,20 +146,23 @@ class Place:
         self.entered = self.world.now
         self.blocked = True
         self.node.places.append(self)
-        self.node.memory.block(self.queue, self._take)
+        for queue, take in self.takes:
+            if self.blocked:
+                self.node.memory.block(queue, take)
         if self.blocked:
             self.world.note("stands", self.label, self.node.label)
             self.world.after(longest, partial(self._reach, partial(self._leave, answer=True)))
 
-    def _take(self, wakeup: str) -> bool:
+    def _take(self, wakeup: str, which: int) -> bool:
+        if not self.blocked:
+            return False
         self._out()
         self.world.note("served", self.label, wakeup, self.node.label)
-        self._answer(Wakeup(wakeup))
+        self._answer(Wakeup(wakeup, which=which))
         return True
 
     def _leave(self, *, answer: bool = False) -> None:
         if self.blocked:
-            self.node.memory.leave(self.queue, self._take)
             self._out()
             if answer:
                 self._answer(Wakeup())
@@ -163,6 +170,8 @@ class Place:
     def _out(self) -> None:
         self.blocked = False
         self.node.places.remove(self)
+        for queue, take in self.takes:
+            self.node.memory.leave(queue, take)
 
     def fall(self) -> None:
         """The node crashes, and every connection with it; a machine that is gone tells nobody."""
@@ -213,7 +222,7 @@ def _block(driven: Driven, effect: BlockOnNode) -> None:
         else:
             again = partial(_moved, driven, effect, driven.turn)
             driven.place = None
-            _leave_node(driven, place, again)
+            _leave_node(driven, place, effect.ticket, again)
             return
     _await(driven, effect, node)
 
@@ -222,7 +231,7 @@ def _moved(driven: Driven, effect: BlockOnNode, turn: int, wakeup: str) -> None:
     if turn == driven.turn:
         if wakeup:
             driven.client.process.lines.leave(effect.ticket)  # production's ticket is forgotten
-            Once(driven)(Wakeup(wakeup))
+            Once(driven)(Wakeup(wakeup, which=effect.ticket.which))
         else:
             _await(driven, effect, driven.world.network.nodes[effect.place])
 
@@ -240,6 +249,7 @@ def _await(driven: Driven, effect: BlockOnNode, node: SimNode) -> None:
         if turn != driven.turn:
             return
         if place.came is not None and place.came.wakeup:
+            effect.ticket.which = place.came.which
             driven.client.process.lines.leave(effect.ticket)  # and the word stays until taken along
         elif place.came is not None:
             driven.forget_place()
@@ -265,10 +275,12 @@ def _leave(driven: Driven, leave: LeaveQueue) -> None:
     if place is None:
         left("")
     else:
-        _leave_node(driven, place, left)
+        _leave_node(driven, place, leave.ticket, left)
 
 
-def _leave_node(driven: Driven, place: Place, then: Callable[[str], object]) -> None:
+def _leave_node(
+    driven: Driven, place: Place, ticket: Waiter, then: Callable[[str], object]
+) -> None:
     over = False
 
     def end() -> None:
@@ -276,6 +288,7 @@ def _leave_node(driven: Driven, place: Place, then: Callable[[str], object]) -> 
         if not over:
             over = True
             place.close()
+            ticket.which = place.came.which if place.came and place.came.wakeup else ticket.which
             then(place.came.wakeup if place.came else "")
 
     place.told = end

@@ -58,6 +58,7 @@ class Profile:
         many: probability of locking two names at once.
         row: how holders change what the name stands for: ``naive``, ``refusing`` lower fences
             on writes, or ``claimed`` at entry; "": they do not.
+        limit: how many may hold a name at a time; 0: it is a plain lock.
         threads: how many clients share a process.
         dies_waiting: probability that one who stands in a queue dies there.
         stalls: mean time until the node of a queue hangs, for up to ``stall``; 0 is never.
@@ -112,6 +113,7 @@ class Profile:
     names: int = 3
     many: float = 0.15
     row: str = ""
+    limit: int = 0
     threads: int = 1
     dies_waiting: float = 0.0
     stalls: float = 0.0

@@ -34,6 +34,8 @@ MET = {
     "queue-hangs": {"hangs", "moves"},
     "queue-restarts": {"restarts", "flushed"},
     "queued-beside-others": {"foreign"},
+    "queued-for-slots": {"in line", "cancelled"},
+    "queued-for-slots-lossy": {"lost word", "lost request", "adopted", "gone for ever"},
 }
 
 
@@ -89,9 +91,11 @@ def test_a_place_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 def test_most_broken_rules_of_waiting_leave_one_holder() -> None:
     """A wake-up makes nobody a holder: what is lost without the rules of the queue is a turn.
 
-    Two holders need a node that lets the word open too much, or a nonce that is used twice.
+    Two holders need a node that lets the word open too much, a nonce that is used twice, or votes
+    of two slots that are counted together.
     """
     two = {"word-opens-all", "wears-the-dead-nonce", "counts-what-is-kept"}
+    two |= {"counts-votes-of-all-slots"}
     seen = {mutant.name: _seen(mutant) for mutant in MUTANTS}
     assert {
         name for name, promises in seen.items() if promises & {Broken.ALONE, Broken.TOKENS}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from django.tasks import task
@@ -116,5 +117,36 @@ def calling(account):
 
 
 @task
+@locked_task("digest:{user}", once=timedelta(hours=20), on_conflict="retry")
+def daily(user):
+    return body(user)
+
+
+@task
+@locked_task("digest:{user}", once=timedelta(hours=20), on_conflict="retry")
+async def adaily(user):
+    await asyncio.sleep(0)
+    return body(user)
+
+
+@task
+@locked_task("digest:{user}", once=timedelta(hours=20), mode="until_finished", on_duplicate="raise")
+def strict_daily(user):
+    return body(user)
+
+
+@task
 def plain(value):
     return body(value)
+
+
+@task
+@locked_task("tenant:{tenant}", limit=2)
+def limited(tenant):
+    return body(tenant)
+
+
+@task
+@locked_task("tenant:{tenant}", limit=2)
+async def alimited(tenant):
+    return body(tenant)

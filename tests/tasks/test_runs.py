@@ -21,7 +21,7 @@ from django_redlock import LockTaken, current_lease, events, redlock
 from django_redlock.events import TaskEvent, TaskOutcome
 from django_redlock.tasks import Skipped, locked_task
 from django_redlock.tasks import task as module
-from django_redlock.testing import stale
+from django_redlock.testing import assert_free, stale, taken
 from tests.celery.desk import hold, is_free, label_of, marked, memory
 from tests.tasks import jobs
 
@@ -354,8 +354,8 @@ def test_options_that_make_no_sense_are_refused():
         locked_task("name", queue_ttl=5)(lambda: None)
     with pytest.raises(ValueError, match="on_conflict='skip' would drop it"):
         locked_task("name", mode="until_started")(lambda: None)
-    with pytest.raises(TypeError, match="no keyword 'once'"):
-        locked_task("name", once=True)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="no keyword 'lifetime'"):
+        locked_task("name", lifetime=5)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="nobody"):
         locked_task("name:{nobody}")(lambda: None)
 
@@ -392,3 +392,40 @@ def test_settings_that_make_no_sense_are_refused(options, said):
             _ = task_backends["default"]
         with pytest.raises(InvalidTaskBackend):
             task_of(jobs.body)
+
+
+# -- limited ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", [jobs.limited, jobs.alimited], ids=["def", "async def"])
+def test_so_many_tasks_of_a_key_run(desk, task):
+    """Beside one holder of two slots, and not beside two."""
+    with taken("tenant:1", limit=1):
+        assert after(desk, task.enqueue(1)).return_value == "tenant:1"
+    with taken("tenant:1", limit=2):
+        result = after(desk, task.enqueue(1))
+    assert result.status == DONE
+    assert result.return_value["reason"] == "the key is held"
+    assert jobs.log == [1]
+    assert_free("tenant:1", limit=2)
+
+
+def test_a_copy_of_a_limited_task_does_not_run_beside_it(desk):
+    """Its run name has no limit."""
+    result = jobs.limited.enqueue(1)
+
+    def deliver():
+        desk.deliver_again(result)
+        Context().run(ThreadPoolExecutor(1).submit, desk.work).result()
+
+    jobs.bodies.append(deliver)
+    desk.work()
+    assert jobs.log == [1]
+
+
+def test_limits_of_tasks_that_make_no_sense():
+    """As for Celery."""
+    with pytest.raises(ValueError, match="limit=3 would never let a second one run"):
+        locked_task("x", limit=3, mode="until_finished")(lambda: None)
+    with pytest.raises(TypeError, match="limit must be an int"):
+        locked_task("x", limit=True)(lambda: None)

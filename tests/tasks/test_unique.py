@@ -424,7 +424,7 @@ def test_tasks_that_are_well_are_not_reported(desk):
 @override_settings(TASKS={"default": {"BACKEND": DATABASE}})
 def test_a_mode_without_marks_is_reported(desk):
     """E002, with what to write."""
-    every = {"finished", "started", "astarted", "strict", "dropping", "calling"}
+    every = {"finished", "started", "astarted", "strict", "dropping", "calling", "strict_daily"}
     assert found() == {("django_redlock.E002", each) for each in every}
 
 
@@ -439,6 +439,7 @@ class Listed(BaseTaskBackend):
 def test_what_a_backend_cannot_do_is_reported(desk):
     """W008: nobody can be told the first. W030: nothing can come back later."""
     late = {"retrying", "awaiting", "patient", "told", "keyless", "started", "astarted"}
+    late |= {"daily", "adaily"}
     first = {"finished", "started", "astarted", "calling"}
     expected = {("django_redlock.W030", each) for each in late}
     assert found() == expected | {("django_redlock.W008", each) for each in first}

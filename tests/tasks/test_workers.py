@@ -104,8 +104,12 @@ def test_a_storm_of_tasks(site, redlock_embedded):
 @pytest.mark.nightly
 def test_a_great_storm_of_tasks(site, redlock_embedded):
     """2,000 of 200 keys from eight processes, with workers killed in turns."""
-    assert storm(site, "locked", processes=8, each=250, names=200, kills=6) == []
+    assert storm(site, "locked", processes=8, each=250, names=200, kills=20) == []
     assert keys(redlock_embedded, "mark") == set()
+    counts = {event: count(site, event) for event in ("asked", "begun", "ended")}
+    print(f"\n{counts}, {len(site.killed)} workers killed")
+    assert counts["asked"] == 2_000
+    assert len(site.killed) == 20
 
 
 @pytest.mark.slow

@@ -429,3 +429,11 @@ def test_the_mixin_in_a_project(tmp_path):
     assert re.search(
         r"this test left a lock behind:\n  'report:Simple' of .* at .*test_it.py", said
     )
+
+
+def test_a_slot_that_is_left_behind_is_named_as_people_see_it():
+    """By its name and its number."""
+    text = found(lambda: KEPT.append(redlock("openai", limit=1).acquire()))
+    assert "'openai' (slot 0) of 'default', held by " in text
+    assert "\x1f" not in text
+    assert_free("openai", limit=1)

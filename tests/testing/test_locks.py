@@ -377,3 +377,59 @@ def test_bad_arguments_of_assertions(check):
         check()
     with pytest.raises(ValueError, match="name"):
         check("")
+
+
+# -- limited locks --------------------------------------------------------------------------------
+
+
+def test_all_slots_are_taken_or_some(aliases):
+    """With the limit of the code nobody gets a slot; with less, those that are left."""
+    with taken("openai", limit=3, holder="web-2"):
+        with pytest.raises(LockTaken, match="'openai': all 3 slots are held") as refused:
+            redlock("openai", limit=3).acquire(wait=0)
+        assert refused.value.holder == "web-2"
+        assert_taken("openai", limit=3)
+        assert_free("openai")  # the lock without a limit
+        with redlock("openai", limit=4) as lease:
+            assert lease.slot == 3
+        with pytest.raises(AssertionError, match=r"^'openai' \(slot 3\) of 'default' is free"):
+            assert_taken("openai", limit=4)
+        with pytest.raises(
+            AssertionError, match=r"^'openai' \(slot 0 of 3\) of 'default' is taken by web-2"
+        ):
+            assert_free("openai", limit=4)
+    assert_free("openai", limit=128)
+
+
+def test_slots_are_all_taken_or_none(aliases):
+    """Where one is taken already, the others are free again."""
+    with redlock("openai", limit=2):
+        with pytest.raises(LockTaken), taken("openai", limit=2):
+            raise AssertionError
+        assert sum(each.held for each in redlock("openai", limit=2).state().each) == 1
+
+
+def test_taken_slots_decorate(aliases):
+    """Of a function and of a coroutine function, each time."""
+
+    @taken("openai", limit=2)
+    def check():
+        assert_taken("openai", limit=2)
+        return 1
+
+    @taken("openai", limit=2)
+    async def acheck():
+        with pytest.raises(LockTaken):
+            await redlock("openai", limit=2).aacquire(wait=0)
+        return 2
+
+    assert [check(), check(), asyncio.run(acheck()), asyncio.run(acheck())] == [1, 1, 2, 2]
+    assert_free("openai", limit=2)
+
+
+@pytest.mark.parametrize("ask", [taken, assert_free, assert_taken])
+@pytest.mark.parametrize("limit", [0, 129, True, "5"])
+def test_a_limit_that_makes_no_sense(aliases, ask, limit):
+    """It is named."""
+    with pytest.raises((TypeError, ValueError), match="limit must be"):
+        ask("openai", limit=limit)

@@ -222,6 +222,9 @@ def test_errors_of_other_locks_are_the_views_own(error):
         ({"ttl": 0}, ValueError),
         ({"min_hold": "5"}, TypeError),
         ({"renew": "yes"}, TypeError),
+        ({"limit": 0}, ValueError),
+        ({"limit": 129}, ValueError),
+        ({"limit": True}, TypeError),
     ],
     ids=str,
 )

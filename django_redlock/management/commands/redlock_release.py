@@ -11,6 +11,7 @@ import shlex
 import socket
 import sys
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
@@ -22,13 +23,14 @@ from django_redlock.core.completion import is_run_name
 from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.reasons import printable
 from django_redlock.inspection import rows
-from django_redlock.inspection.revoke import refuse, taking, told, why_of
+from django_redlock.inspection.revoke import entry_of, refuse, taking, told, why_of
 from django_redlock.inspection.survey import (
     INDEXES,
     HeldLock,
     LockStatus,
     Report,
     clear_task,
+    slots_taken,
     survey,
     voting_or_raise,
 )
@@ -41,6 +43,7 @@ NO_PATTERN: Final = (
     "manage.py redlock_status {1} shows"
 )
 
+ALL: Final = "all"  # slots
 NOT_YET: Final = "not yet done on a majority of the nodes: run this command again"
 
 
@@ -68,6 +71,14 @@ class Command(BaseCommand):
         )
         parser.add_argument("--alias", default="default", help="an alias of REDLOCK")
         parser.add_argument(
+            "--slot",
+            type=_slot,
+            metavar="N",
+            help="of a lock with a limit, only this slot, as redlock_status and lease.slot number "
+            "them, from 0; 'all' takes away all that are held. A NAME whose slots are held needs "
+            "it: without, they are listed and nothing is taken away",
+        )
+        parser.add_argument(
             "--fence",
             type=int,
             metavar="N",
@@ -94,8 +105,12 @@ class Command(BaseCommand):
         by_task, alike = options["task"], ("fence", "reason", "now")
         if bool(options["names"]) == bool(by_task):
             raise CommandError("give the names of locks, or --task with the id of a task")
-        if by_task and any(options[each] for each in alike):
-            raise CommandError("--fence, --reason and --now are for locks and go without --task")
+        of_locks = options["slot"] is not None or any(options[each] for each in alike)
+        if by_task and of_locks:
+            text = "--fence, --reason, --now and --slot are for locks and go without --task"
+            raise CommandError(text)
+        if options["slot"] is not None and len(options["names"]) > 1:
+            raise CommandError("--slot is of one name: give one")
         try:
             backend = conf.backend(options["alias"])
             if by_task:
@@ -115,11 +130,13 @@ class Command(BaseCommand):
             CommandError: as of ``handle``.
         """
         why = why_of(f"{_user()}@{socket.gethostname()}", options["reason"])
-        report = survey(backend, options["names"])
+        report = survey(backend, _entries(backend, options["names"], options["slot"]))
         voting_or_raise(report, *options["names"])
         for lock in report.locks:
             if lock.kind is LockStatus.FREE and not WILDCARDS.isdisjoint(lock.name):
                 raise LookupError(NO_PATTERN.format(lock.name, shlex.quote(lock.name)))
+            if lock.kind is LockStatus.FREE and lock.slot is None:
+                _refuse_slots(lock.name, slots_taken(backend, lock.name))
             refuse(lock, options["fence"], now=options["now"])
         for lock in report.locks:
             self._say(shown(rows.lock(lock, report.nodes, report.majority)))
@@ -190,6 +207,43 @@ class Command(BaseCommand):
 
     def _say(self, text: str) -> None:
         self.stdout.write(encodable(text, self.stdout))
+
+
+def _slot(text: str) -> int | str:
+    return text if text == ALL else int(text)
+
+
+def _entries(backend: Backend, names: Sequence[str], slot: int | str | None) -> list[str]:
+    """Return the names of the locks on the nodes.
+
+    Raises:
+        ValueError: it is the number of no slot.
+        LookupError: no slot is held.
+    """
+    if slot is None:
+        return list(names)
+    if slot != ALL:
+        return [entry_of(names[0], slot)]
+    found = [lock.entry for lock in slots_taken(backend, names[0])]
+    if not found:
+        raise LookupError(f"nobody holds a slot of {names[0]!r}")
+    return found
+
+
+def _refuse_slots(name: str, taken: Sequence[HeldLock]) -> None:
+    """Refuse to take away a name of which slots are held, and nobody has said which.
+
+    Raises:
+        LookupError: that is so.
+    """
+    if taken:
+        held = "; ".join(
+            f"slot {each.slot} by {printable(each.holder) or 'another client'}" for each in taken
+        )
+        raise LookupError(
+            f"{name!r} has a limit, and these of its slots are held: {held}. --slot "
+            f"{taken[0].slot} takes one away, --slot all takes away all"
+        )
 
 
 def _no_task(task_id: str, found: Report) -> CommandError:

@@ -76,6 +76,12 @@ class Command(BaseCommand):
         }.items():
             parser.add_argument(option, type=float, metavar="SECONDS", help=f"seconds {what}")
         parser.add_argument(
+            "--limit",
+            type=int,
+            metavar="N",
+            help="let N commands of this name run at a time, 1 to 128 (default: one)",
+        )
+        parser.add_argument(
             "--once-per",
             type=age,
             metavar="DURATION",
@@ -116,6 +122,7 @@ class Command(BaseCommand):
                     renew=True,
                     max_hold=math.inf if options["max_hold"] is None else options["max_hold"],
                     min_hold=options["min_hold"],
+                    limit=options["limit"],
                 )
                 with lock if keep is None else lock.once(keep) as held:
                     self._run(held, command, options, signals)

@@ -1,6 +1,6 @@
 -- Grant all names to the nonce, or none.
 -- KEYS fences, held, waits, lock × n
--- ARGV nonce, wish, slack, ttl, label, old, wakeup, waits, field × n, name × n, epoch
+-- ARGV nonce, wish, slack, ttl, label, old, wakeup, waits, field × n, name × n, [slots,] epoch
 -- ``wish`` is the caller's wall clock and ``slack`` how far it may be ahead of this node's, in
 -- microseconds; ``ttl`` in milliseconds. With ``old`` and ``wakeup`` empty each key must be
 -- missing. With ``old`` each must have exactly that nonce (adoption). ``wakeup`` is the nonce that
@@ -14,8 +14,11 @@
 -- several names: whose the key is, and which error the node has.
 -- A name that is a completion record (``done::label``) is refused by DONE, which tells what HELD does;
 -- one that is ``once::at:label`` by ONCE, which tells ``at`` besides.
+-- With ``slots`` the one name is a slot of a limited lock. A refusal then tells and notes of each of
+-- them, whose names differ in their digits at the end: the pttl, -2 where it is free,
+-- -3 where it is reserved.
 -- Returns nonce, GRANTED, g | nonce, HELD | DONE, pttl, label, owner, i | nonce, ONCE, the same, at
--- | nonce, GONE | nonce, EMPTY
+-- | nonce, GONE | nonce, EMPTY; with ``slots`` HELD and DONE have the list of the pttl behind i
 local nonce, n, old, wakeup = ARGV[1], #KEYS - 3, ARGV[6], ARGV[7]
 local counters = redis.call('HMGET', KEYS[1], 'epoch', unpack(ARGV, 9, n + 8))
 local told = redis.call('INFO', 'replication')
@@ -62,8 +65,17 @@ for i = 1, granted and 0 or n do
       label = label or done or by or string.match(value, '^rest::(.*)$')
       owner = string.sub(redis.sha1hex(owner or value), 1, 16)
     end
-    local outcome = done and 'DONE' or at and 'ONCE' or 'HELD'
-    return {nonce, outcome, redis.call('PTTL', KEYS[i + 3]), label or '', owner, i - 1, at}
+    local outcome, more = done and 'DONE' or at and 'ONCE' or 'HELD', at
+    if #ARGV - 2 * #KEYS == 4 then
+      local lock, name = string.match(KEYS[4], '^(.-)%d+$'), string.match(ARGV[10], '^(.-)%d+$')
+      more = {}
+      for j = 0, ARGV[11] - 1 do
+        if ARGV[8] ~= '0' then redis.pcall('ZADD', KEYS[3], now + ARGV[8], name .. j) end
+        local reserved = redis.pcall('GET', lock .. j) == 'next::'
+        more[j + 1] = reserved and -3 or redis.call('PTTL', lock .. j)
+      end
+    end
+    return {nonce, outcome, redis.call('PTTL', KEYS[i + 3]), label or '', owner, i - 1, more}
   end
 end
 if not g then return redis.error_reply('ERR a counter is not a number') end

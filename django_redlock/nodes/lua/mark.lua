@@ -2,7 +2,7 @@
 -- KEYS marks, mark, lock × n      ARGV nonce, ttl, task, id
 -- A mark is ``nonce:id``, for ``ttl`` milliseconds; one of the same id, or whatever is no mark, is
 -- replaced. A lock counts if its label ends in ``(task):`` and another id: other tasks, and what
--- is no task, may hold the same name.
+-- is no task, may hold the same name. The record of work that was done once is no run.
 -- The index has what follows ``mark:`` in the key. Its writes may fail: a mark is worth more. Now and
 -- then expired names are removed from it.
 -- Returns nonce, MARKED, 1 | nonce, TAKEN, the other id, a digest of its mark's nonce ("": it runs)
@@ -12,7 +12,8 @@ local owner, other
 if value then owner, other = string.match(value, '^(%x+):([%w_.-]+)$') end
 for i = 3, #KEYS do
   local lock, task, running = redis.call('GET', KEYS[i])
-  if lock then task, running = string.match(lock, '%(([^():]+)%):([%w_.-]+)$') end
+  if lock and string.sub(lock, 1, 6) ~= 'once::' then
+    task, running = string.match(lock, '%(([^():]+)%):([%w_.-]+)$') end
   if task and task == ARGV[3] and running ~= id and (not other or other == id) then
     owner, other = nil, running
   end

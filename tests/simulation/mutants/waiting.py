@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from django_redlock.core import acquire, hold
+from django_redlock.core import acquire, hold, limited
 from django_redlock.core import wait as waiting
-from django_redlock.core.protocol import LeaveQueue
+from django_redlock.core.commands import Acquire
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import Answer, LeaveQueue, LockKeys, Steps
+from django_redlock.core.slots import name_of, slot_of
 from django_redlock.nodes import memory
 from django_redlock.nodes.memory import NEXT, MemoryNode
 from django_redlock.nodes.queue import LocalQueue
@@ -27,6 +30,63 @@ def leaving_the_line_only(real: Callable[..., None]) -> Callable[..., None]:
         real(driven, effect)
 
     return leave
+
+
+def counting_all_slots(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Ask a node that refuses one slot for the next one, and count what it says of that."""
+
+    def attempt(policy: Policy, target: LockKeys, **options: Any) -> Steps[Any]:
+        steps, reply = real(policy, target, **options), None
+        while True:
+            try:
+                effect = steps.send(reply)
+            except StopIteration as stop:
+                return stop.value
+            reply = yield effect
+            for slot in range(effect.slots if isinstance(effect, Acquire) else 0):
+                again = frozenset(i for i, vote in enumerate(reply) if vote.answer is Answer.NO)
+                if again:
+                    name = name_of(slot_of(target.names[0]).name, slot)
+                    other = policy.target((name,))
+                    more = yield replace(effect, target=other, to=again, nonce=policy.nonce())
+                    reply = [more[i] if i in again else vote for i, vote in enumerate(reply)]
+
+    return attempt
+
+
+def replacing_those_of_all_slots(real: Callable[..., None]) -> Callable[..., None]:
+    """Push a word, and drop those that lie in the lists of the other slots."""
+
+    def push(self: MemoryNode, queue: str, wakeup: str, px: int) -> None:
+        mine = slot_of(queue).name
+        for each in [each for each in self.wakeups if slot_of(each).name == mine]:
+            del self.wakeups[each]
+        real(self, queue, wakeup, px)
+
+    return push
+
+
+def noting_one_slot(real: Callable[..., list[int]]) -> Callable[..., list[int]]:
+    """Tell of all slots, and note who waits for the one that was wished."""
+
+    def of_slots(
+        self: MemoryNode, target: LockKeys, slots: int, waits: int, **more: int
+    ) -> list[int]:
+        if waits:
+            self.waits[target.names[0]] = int(self.clock()) + waits
+        return real(self, target, slots, 0, **more)
+
+    return of_slots
+
+
+def using_it_for_the_first_slot(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Use the wake-up of any list for the first slot."""
+
+    def wait(*args: Any) -> Steps[tuple[int, str]]:
+        slot, wakeup = yield from real(*args)
+        return 0 if wakeup else slot, wakeup
+
+    return wait
 
 
 WAITING: Final = (
@@ -185,7 +245,9 @@ WAITING: Final = (
         (
             places,
             "_leave_node",
-            lambda real: lambda driven, place, then: real(driven, place, lambda _: then("")),
+            lambda real: (
+                lambda driven, place, ticket, then: real(driven, place, ticket, lambda _: then(""))
+            ),
         ),
         real="tests/nodes/test_waiters.py::test_a_word_that_came_before_we_left_is_taken_along",
     ),
@@ -195,5 +257,33 @@ WAITING: Final = (
         "queued",
         60,
         (LocalQueue, "_call_first", lambda _: lambda self, queue: None),
+    ),
+    mutant(
+        "counts-votes-of-all-slots",
+        "A node grants whatever slot is free, and the votes of all slots count together.",
+        "queued-for-slots",
+        60,
+        (limited, "attempt", counting_all_slots),
+    ),
+    mutant(
+        "one-word-for-all-slots",
+        "A release of one slot replaces the wake-up of another.",
+        "queued-for-slots",
+        400,
+        (MemoryNode, "_push", replacing_those_of_all_slots),
+    ),
+    mutant(
+        "noted-for-one-slot",
+        "A node notes who waits for the slot that was wished only.",
+        "queued-for-slots",
+        60,
+        (MemoryNode, "_of_slots", noting_one_slot),
+    ),
+    mutant(
+        "opens-another-slot",
+        "A wake-up is used for another slot than that of its list.",
+        "queued-for-slots",
+        60,
+        (waiting, "wait_for_slot", using_it_for_the_first_slot),
     ),
 )

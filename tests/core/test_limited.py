@@ -1,0 +1,427 @@
+"""Conversations of those who take one of k slots: which they wish, and what becomes of their turn.
+
+A node's word of a refusal is ``Slots``: what it says of each slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from django_redlock.core import limited
+from django_redlock.core import wait as waiting
+from django_redlock.core.acquire import SPLITS
+from django_redlock.core.commands import Acquire, SlotsLeft
+from django_redlock.core.errors import LockTaken, NodesUnavailable
+from django_redlock.core.protocol import (
+    Answer,
+    Command,
+    Effect,
+    JoinQueue,
+    LeaveQueue,
+    Request,
+    Vote,
+    Wakeup,
+)
+from django_redlock.core.slots import MARK, Slot, label_of, label_with, name_of, slot_of
+from tests.simulation.mutants import Patch, with_edits
+
+from . import test_conversations
+from .test_conversations import LOST, UNSENT, Table
+
+WORD = "d" * 32
+FREE, HELD = 0.0, 9.0
+
+
+@dataclass
+class Slots:
+    """What a node says of all slots: the seconds until each is free; it refuses, or is looked at.
+
+    Attributes:
+        reserved: whether the wished slot is reserved for a woken waiter.
+    """
+
+    left: Sequence[float | None]
+    reserved: bool = False
+
+
+class SlotTable(Table):
+    """A table at which the answers may be about slots; draws take the last one, or ``picks``."""
+
+    def take(self, limit: int = 3, wait: float = 0.0, **options: Any) -> Any:
+        """Steps to take a slot of "a"."""
+        slots = limited.Slots(self.policy, "a", limit)
+        return limited.acquire_slot(self.policy, slots, label="me", ttl=10.0, wait=wait, **options)
+
+    def _votes(self, ask: Request, words: object) -> list[Vote]:
+        each = words if isinstance(words, list) else [words] * self.size
+        plain = [LOST if isinstance(word, Slots) else word for word in each]
+        votes = super()._votes(ask, plain)
+        for i, word in enumerate(each):
+            if isinstance(word, Slots):
+                votes[i] = told(i, word, ask)
+        return votes
+
+    @property
+    def wished(self) -> list[int | None]:
+        """The slots that were wished, in order."""
+        return [slot_of(ask.target.names[0]).slot for ask in grants(self)]
+
+
+def told(i: int, word: Slots, ask: Request) -> Vote:
+    """The vote of a node that tells of all slots."""
+    reserved = frozenset({0, 1, 2}) if word.reserved else frozenset[int]()
+    left = SlotsLeft(tuple(word.left), reserved)
+    if ask.command is Command.LOOK:
+        return Vote(f"node{i}", Answer.YES, result=left)
+    assert isinstance(ask, Acquire)
+    which = slot_of(ask.target.names[0]).slot or 0
+    owner = "" if word.reserved else "0123456789abcdef"
+    mine = 0.05 if word.reserved else left.left[which]
+    return Vote(f"node{i}", Answer.NO, left=mine, holder="you", owner=owner, result=left)
+
+
+def grants(table: Table) -> list[Acquire]:
+    """The attempts."""
+    return [ask for ask in table.asked if ask.command is Command.GRANT]
+
+
+FULL = Slots([HELD, HELD, HELD])
+
+
+# -- names --------------------------------------------------------------------------------------
+
+
+def test_the_name_of_a_slot_is_read_back():
+    """Of names that other clients wrote, each is a plain lock's."""
+    assert slot_of(name_of("a:7", 127)) == Slot("a:7", 127)
+    for name in ("a", "a7", f"a{MARK}", f"a{MARK}x", f"a{MARK}1234", f"{MARK}", f"a{MARK}²"):
+        assert slot_of(name) == Slot(name, None)
+    assert label_of(label_with("host:1(t):id", 5)) == ("host:1(t):id", 5)
+    assert label_of("host:1") == ("host:1", None)
+
+
+def test_all_slots_of_a_name_have_the_queue_node_of_the_name():
+    """Waiters for a slot wait for all of them, at one node; each slot has a counter of its own."""
+    for name in "abcdefghij":
+        policy = SlotTable(5).policy
+        slots = limited.Slots(policy, name, 8)
+        assert {each.queue_nodes for each in slots} == {policy.target([name]).queue_nodes}
+        assert len({each.fields for each in slots}) == 8
+        assert {each.name for each in slots} == {name}
+
+
+# -- wishing ------------------------------------------------------------------------------------
+
+
+def test_a_free_slot_costs_one_attempt():
+    """As a plain lock; the key's label tells how many the holder takes for k."""
+    table = SlotTable(5)
+    grant = table.talk(table.take(), 5)
+    assert table.commands == ["grant"]
+    assert slot_of(grant.target.names[0]) == Slot("a", table.wished[0])
+    assert grant.label == label_with("me", 3)
+    assert grants(table)[0].slots == 3
+
+
+@pytest.mark.parametrize("wait", [0.0, 5.0])
+def test_a_slot_that_a_majority_calls_free_is_wished_next(wait):
+    """At once, also by a caller that does not wait; a slot that one node calls free is not."""
+    table = SlotTable(5)
+    first = table.policy.uniform(0, 3) % 3
+    free = Slots([HELD, HELD, FREE])
+    stale = Slots([HELD, FREE, HELD])
+    table.talk(table.take(wait=wait), [free, free, free, stale, stale], 5)
+    assert table.wished == [first, 2]
+    assert table.waited == []
+
+
+def test_a_slot_that_a_minority_calls_free_is_none():
+    """The others would refuse it; that the holder's key is not on each node is no news."""
+    table = SlotTable(5)
+    lacking = Slots([FREE, FREE, FREE])
+    with pytest.raises(LockTaken, match=r"^'a': all 3 slots are held, one of them by you$"):
+        table.talk(table.take(), [FULL, FULL, FULL, lacking, lacking])
+    assert len(grants(table)) == 1
+
+
+def test_nodes_that_were_not_heard_may_make_the_majority():
+    """Rather than be told that all are held, a caller that does not wait tries."""
+    table = SlotTable(5)
+    table.talk(table.take(), [FULL, *[Slots([HELD, FREE, HELD])] * 2, LOST, LOST], 5)
+    assert table.wished[1:] == [1]
+    table = SlotTable(5)
+    with pytest.raises(LockTaken):
+        table.talk(table.take(), [FULL, *[Slots([HELD, FREE, HELD])] * 2, UNSENT, UNSENT])
+
+
+def test_the_refusal_tells_when_the_first_slot_is_free():
+    """When a majority has forgotten its holder, should he neither renew nor release."""
+    table = SlotTable(3)
+    words = [Slots([5.0, 9.0, None]), Slots([6.0, 9.0, None]), Slots([None, 9.0, None])]
+    with pytest.raises(LockTaken) as refused:
+        table.talk(table.take(), words)
+    assert refused.value.code == "full"
+    assert refused.value.retry_after == 6.0
+    assert refused.value.name == "a"
+
+
+@pytest.mark.parametrize("wait", [0.0, 60.0])
+def test_a_caller_that_others_forestall_every_time_pauses(wait):
+    """It wishes each slot once; then it lets time pass, so that no two chase each other."""
+    table = SlotTable(3)
+    free = Slots([FREE, FREE, FREE])
+    table.talk(table.take(wait=wait), *[free] * 4, 5)
+    assert len(grants(table)) == 5
+    assert len(table.waited) == 1
+    assert set(table.wished[:-1]) <= {0, 1, 2}
+
+
+def test_without_an_end_to_it_a_caller_that_does_not_wait_gives_up():
+    """After three pauses."""
+    table = SlotTable(3)
+    with pytest.raises(LockTaken):
+        table.talk(table.take(), *[Slots([FREE] * 3)] * 99)
+    assert len(table.waited) == SPLITS
+    assert len(grants(table)) == 4 * (SPLITS + 1)
+
+
+def test_after_a_split_the_caller_pauses_and_wishes_another_slot():
+    """What no node calls taken, of which a majority is not known to call it free."""
+    table = SlotTable(5)
+    one, other = Slots([HELD, HELD, FREE]), Slots([HELD, HELD, FREE])
+    votes: list[object] = [5, 5, one, other, LOST]
+
+    def tell(ask: Request, words: object, real: Any = table._votes) -> list[Vote]:
+        found: list[Vote] = real(ask, words)
+        return [
+            vote._replace(owner=f"{i:016x}") if vote.answer is Answer.NO else vote
+            for i, vote in enumerate(found)
+        ]
+
+    table._votes = tell  # type: ignore[method-assign] # each node has another owner
+    table.talk(table.take(wait=5), votes, 0, 5)
+    assert table.wished[1:] == [2]
+    assert table.commands == ["grant", "release", "grant"]
+
+
+def test_no_majority_is_waited_for_as_by_a_plain_lock():
+    """With growing pauses; with "holder" not at all."""
+    table = SlotTable(3)
+    table.talk(table.take(wait=5), UNSENT, UNSENT, 5)
+    assert len(table.waited) == 2
+    table = SlotTable(3)
+    with pytest.raises(NodesUnavailable):
+        table.talk(table.take(wait=5, waits_for="holder"), UNSENT)
+
+
+def test_a_claim_is_made_once_as_by_a_plain_lock():
+    """For a slot that is reserved for a waiter that may be gone, whichever was wished."""
+    table = SlotTable(3)
+    reserved = Slots([0.05] * 3, reserved=True)
+    table.talk(table.take(), reserved, test_conversations.Found(WORD), 5)
+    assert table.commands == ["grant", "claim", "grant"]
+    assert grants(table)[-1].opener == WORD
+    assert table.asked[1].queue == f"redlock:queue:{name_of('a', table.wished[1] or 0)}"
+    table = SlotTable(3)
+    none = test_conversations.Found()
+    with pytest.raises(LockTaken):
+        table.talk(table.take(), reserved, none, none, none)
+    assert len({ask.queue for ask in table.asked[1:]}) == 3
+
+
+# -- waiting ------------------------------------------------------------------------------------
+
+
+def test_a_refused_caller_blocks_on_all_slots_without_another_look():
+    """The refusal noted it for each slot; one line of this process is the name's."""
+    table = SlotTable(5)
+    table.talk(table.take(wait=5), FULL, Wakeup(WORD, which=1), 5)
+    assert table.commands == ["grant", "grant"]
+    (block,) = table.blocks
+    assert block.ticket.queues == tuple(f"redlock:queue:{name_of('a', i)}" for i in range(3))
+    assert block.ticket.queue not in {*block.ticket.queues, "redlock:queue:a"}
+    assert block.place == table.policy.target(["a"]).queue_nodes[0]
+    assert grants(table)[0].waits == 1500
+
+
+def wake(table: SlotTable, which: int) -> None:
+    """Let what blocks be woken by this list, as the queue of the process does it."""
+    real = table.talk
+
+    def talk(steps: Any, *words: object) -> Any:
+        return real(woken_by(steps, which), *words)
+
+    table.talk = talk  # type: ignore[assignment,method-assign]
+
+
+def woken_by(steps: Any, which: int) -> Any:
+    """The steps, of which every waiter that gets a wake-up is told by which list."""
+    reply, waiter = None, None
+    while True:
+        try:
+            effect: Effect = steps.send(reply)
+        except StopIteration as stop:
+            return stop.value
+        waiter = effect.ticket if isinstance(effect, JoinQueue) else waiter
+        reply = yield effect
+        if (isinstance(reply, Wakeup) and reply.wakeup) or (
+            isinstance(effect, LeaveQueue) and reply
+        ):
+            waiter.which = which  # type: ignore[union-attr]
+
+
+def test_a_wake_up_opens_the_slot_of_its_list():
+    """Whatever was wished before."""
+    for which in range(3):
+        table = SlotTable(5)
+        wake(table, which)
+        table.talk(table.take(wait=5), FULL, Wakeup(WORD), 5)
+        assert table.wished[-1] == which
+        assert grants(table)[-1].opener == WORD
+
+
+def test_a_wake_up_that_came_while_it_left_is_used_for_its_slot():
+    """A look has found another slot free, but this one is reserved for it."""
+    table = SlotTable(5)
+    table.wakeup = WORD
+    wake(table, 1)
+    table.talk(table.take(wait=9), FULL, Wakeup(), Slots([FREE, HELD, HELD]), 5)
+    assert table.wished[-1] == 1
+    assert grants(table)[-1].opener == WORD
+
+
+def test_an_interrupted_waiter_passes_its_wake_up_on_to_the_list_of_its_slot():
+    """Its own turn is not used; the slot is reserved for whoever is woken next."""
+    table = SlotTable(5)
+    steps, which = table.take(wait=9), 2
+    joins = steps.send(table._votes(steps.send(None), FULL))
+    steps.send(True)
+    joins.ticket.which = which  # as the wake-up comes
+    leaves = steps.throw(KeyboardInterrupt)
+    assert isinstance(leaves, LeaveQueue)
+    passes_on = steps.send(WORD)
+    assert passes_on.command is Command.RELEASE
+    assert passes_on.target.names == (name_of("a", which),)
+    assert passes_on.touched == frozenset()
+    assert passes_on.wake == (0,)
+    with pytest.raises(KeyboardInterrupt):
+        steps.send(table._votes(passes_on, 0))
+
+
+def test_an_attempt_that_cannot_use_its_wake_up_passes_it_on_to_its_slot():
+    """No majority has slot 1, for which it was woken: the next one is woken for slot 1."""
+    table = SlotTable(3)
+    wake(table, 1)
+    reserved = Slots([HELD, 0.05, HELD], reserved=True)
+    table.talk(table.take(wait=9), FULL, Wakeup(WORD), [reserved, LOST, reserved])
+    (release,) = [ask for ask in table.asked if ask.command is Command.RELEASE]
+    assert release.target.names == (name_of("a", 1),)
+    assert release.wake == {0}
+
+
+def test_a_look_goes_to_all_nodes_and_is_about_all_slots():
+    """A slot is free if a majority says so; until then it blocks again, at the same node."""
+    table = SlotTable(5)
+    gone, lacking = Slots([HELD, FREE, HELD]), Slots([HELD, FREE, FREE])
+    words = [Wakeup(), [lacking, lacking, FULL, FULL, FULL], Wakeup(), gone, 5]
+    table.talk(table.take(wait=9), FULL, *words)
+    looks = [ask for ask in table.asked if ask.command is Command.LOOK]
+    assert [look.slots for look in looks] == [3, 3]
+    assert len({block.place for block in table.blocks}) == 1
+    assert table.wished[-1] == 1
+
+
+def test_a_waiter_looks_when_the_first_slot_ends():
+    """A holder that is dead wakes nobody: then, and not at the next of the seldom looks."""
+    table = SlotTable(3)
+    words = [Slots([0.3, HELD, HELD]), Slots([0.2, HELD, HELD]), Slots([HELD, HELD, HELD])]
+    table.talk(table.take(wait=9), words, Wakeup(), Slots([FREE, HELD, HELD]), 5)
+    assert table.blocks[0].seconds == pytest.approx(0.301)
+    assert table.wished[-1] == 0
+
+
+def test_nodes_that_cannot_be_looked_at_are_no_busy_loop():
+    """It asks again after a pause."""
+    table = SlotTable(3)
+    table.talk(table.take(wait=9), FULL, Wakeup(), LOST, 5)
+    assert sum(table.waited) >= 0.05
+
+
+def test_a_queue_that_breaks_is_no_busy_loop():
+    """The pauses grow."""
+    table = SlotTable(3)
+    table.talk(table.take(wait=60), FULL, *[Wakeup(broken=True), FULL] * 5, Wakeup(WORD), 5)
+    assert len(table.waited) == 5
+    assert table.waited == sorted(table.waited)
+
+
+def by_any_node(_: object) -> Callable[..., list[float]]:
+    """A slot is free if one node says so."""
+    return lambda told, _: [
+        min(0.0 if x == 0 else HELD for x in each) for each in zip(*told, strict=True)
+    ]
+
+
+def to_slot_0(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A wake-up is passed on for the first slot, whichever it was for."""
+    return lambda policy, target, which: real(
+        policy, target._replace(names=(name_of("a", 0),)), which
+    )
+
+
+def for_its_wish(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A wake-up is used for a slot at random, not for that of its list."""
+
+    def wait(*args: Any) -> Any:
+        _, wakeup = yield from real(*args)
+        return 0, wakeup
+
+    return wait
+
+
+@pytest.mark.parametrize(
+    ("edit", "proof"),
+    [
+        (
+            Patch(limited, "free_slots_in", by_any_node),
+            test_a_slot_that_a_minority_calls_free_is_none,
+        ),
+        (
+            Patch(waiting, "free_slots_in", by_any_node),
+            test_a_look_goes_to_all_nodes_and_is_about_all_slots,
+        ),
+        (
+            Patch(waiting, "wake_next", to_slot_0),
+            test_an_interrupted_waiter_passes_its_wake_up_on_to_the_list_of_its_slot,
+        ),
+        (Patch(waiting, "wait_for_slot", for_its_wish), test_a_wake_up_opens_the_slot_of_its_list),
+        (
+            Patch(limited, "_free", lambda _: lambda votes, majority, slot: []),
+            lambda: test_a_slot_that_a_majority_calls_free_is_wished_next(0.0),
+        ),
+        (
+            Patch(waiting, "FRESH", lambda _: -1.0),
+            test_a_refused_caller_blocks_on_all_slots_without_another_look,
+        ),
+    ],
+    ids=[
+        "believes-any-node",
+        "believes-any-node-it-looks-at",
+        "passes-on-for-another-slot",
+        "uses-it-for-another-slot",
+        "takes-the-first-no",
+        "looks-without-need",
+    ],
+)
+def test_a_broken_rule_is_noticed(edit: Patch, proof: Callable[[], None]) -> None:
+    """Each of these conversations fails where its rule is broken."""
+    proof()
+    with (
+        with_edits(edit),
+        pytest.raises((AssertionError, LockTaken, pytest.fail.Exception)),
+    ):
+        proof()
