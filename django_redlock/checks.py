@@ -38,22 +38,22 @@ from .locks.lock import decorated
 from .locks.options import Options
 from .transactions import no_database
 
-E001: Final = "django_redlock.E001"  # conf refuses a setting
+E001: Final = "django_redlock.E001"  # a setting that is wrong
 E003: Final = "django_redlock.E003"  # an alias, ttl or min_hold that no lock can have
 W001: Final = "django_redlock.W001"  # a password in a URL
 W002: Final = "django_redlock.W002"  # an even number of nodes
-W003: Final = "django_redlock.W003"  # no REDLOCK
+W003: Final = "django_redlock.W003"  # no setting REDLOCK
 W004: Final = "django_redlock.W004"  # --deploy: nodes in memory
 W005: Final = "django_redlock.W005"  # --deploy: several nodes without the restart guard
 W012: Final = "django_redlock.W012"  # two nodes
 W013: Final = "django_redlock.W013"  # one server by two names
-W014: Final = "django_redlock.W014"  # TTL too short for NODE_TIMEOUT
-W015: Final = "django_redlock.W015"  # MAX_HOLD below TTL
+W014: Final = "django_redlock.W014"  # a TTL too short for NODE_TIMEOUT
+W015: Final = "django_redlock.W015"  # a MAX_HOLD below TTL
 W016: Final = "django_redlock.W016"  # a cache in the database of a node
 W017: Final = "django_redlock.W017"  # --deploy: no TLS to a host elsewhere
 W018: Final = "django_redlock.W018"  # --deploy: TLS that verifies nothing
 W019: Final = "django_redlock.W019"  # --deploy: a restart guard of more than an hour
-W020: Final = "django_redlock.W020"  # CLOCK_DRIFT below what clocks drift by
+W020: Final = "django_redlock.W020"  # a CLOCK_DRIFT below what clocks drift by
 W023: Final = "django_redlock.W023"  # seconds that look like milliseconds
 W024: Final = "django_redlock.W024"  # several nodes with failover
 W031: Final = "django_redlock.W031"  # one name with a limit and without, or with two limits

@@ -46,14 +46,23 @@ DEFAULTS: Final[dict[str, Any]] = {
     "FAILOVER": False,
     "OPTIONS": {},
 }
+# Seconds. Some things wait for several node timeouts, and ``poll`` for no more than 24 days.
+LONGEST_TIMEOUT: Final = 86_400
+# The keys that are seconds, and what ``check_seconds`` allows besides a number above 0.
+SECONDS: Final[dict[str, dict[str, Any]]] = {
+    "TTL": {},
+    "MAX_TTL": {},
+    "WAIT": {"zero": True, "endless": True},
+    "MAX_HOLD": {"endless": True},
+    "NODE_TIMEOUT": {"most": LONGEST_TIMEOUT},
+    "CLOCK_SKEW": {"zero": True},
+}
 NODE_KEYS: Final = frozenset({"URL", "USERNAME", "PASSWORD", "CACHE"})
 MEMORY: Final = "memory://"
 EXAMPLE: Final = "{'default': {'NODES': ['redis://10.0.0.1:6379/0', …]}}"
 UPTIME_STEP: Final = 1.0  # seconds: nodes report their uptime in whole ones
 OF_ONE_NODE: Final = frozenset({"host", "port", "path"})  # options of a node, not of all
 LONGEST_PREFIX: Final = 512  # bytes
-# Seconds. Some things wait for several node timeouts, and ``poll`` for no more than 24 days.
-LONGEST_TIMEOUT: Final = 86_400
 NO_NODE: Final = "the cache {!r} {}: name one independent master, by its own URL"
 
 _making = threading.RLock()
@@ -386,16 +395,9 @@ def _read(setting: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_numbers(values: Mapping[str, Any]) -> None:
-    numbers: dict[str, dict[str, Any]] = {
-        "TTL": {},
-        "MAX_TTL": {},
-        "WAIT": {"zero": True, "endless": True},
-        "NODE_TIMEOUT": {"most": LONGEST_TIMEOUT},
-        "CLOCK_SKEW": {"zero": True},
-    }
-    if values["MAX_HOLD"] is not None:
-        numbers["MAX_HOLD"] = {"endless": True}
-    for key, allowed in numbers.items():
+    for key, allowed in SECONDS.items():
+        if values[key] is DEFAULTS[key] is None:
+            continue
         try:
             check_seconds(key, values[key], **allowed)
         except (TypeError, ValueError) as error:

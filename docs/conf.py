@@ -19,21 +19,36 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
 
+from tools import reference  # noqa: E402 - it needs both
+
 project = "django-redlock"
 author = "django-redlock contributors"
 copyright = f"2026, {author}"
 release = version = installed_version(project)
 
 # No intersphinx: the build needs no network.
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_reredirects",
+]
 exclude_patterns = [
     "_build",
-    "explanation/museum-table.md",  # this one and the next two are included
+    "dev/*.md",  # for who works on the package: in the repository only
+    "explanation/museum-table.md",  # this one and the next are included
     "explanation/performance-figures.md",
-    "explanation/what-was-run-record.md",
 ]
 html_theme = "furo"
 html_title = f"{project} {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = ["moved.js"]
+# A button copies what is typed, without the prompt and without what is printed.
+copybutton_prompt_text = r"\$ |>>> |\.\.\. |nodes> "
+copybutton_prompt_is_regexp = True
+copybutton_only_copy_prompt_lines = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
@@ -43,6 +58,85 @@ napoleon_numpy_docstring = False
 myst_enable_extensions = ["colon_fence", "deflist"]
 # Links to a heading of another page are checked down to this level.
 myst_heading_anchors = 3
+
+# -- addresses that pages had before, and where to look now -------------------------------------------
+
+DEV = "https://github.com/django-redlock/django-redlock/blob/main/docs/dev/"
+OLD = {
+    "explanation/architecture": f"{DEV}architecture.md",
+    "explanation/design": f"{DEV}design.md",
+    "explanation/what-was-run": f"{DEV}what-was-run.md",
+    "reference/mutants": f"{DEV}mutants.md",
+    "reference/celery-failures": f"{DEV}celery-failures.md",
+    "how-to/waiting": "locks.html",
+    "how-to/admin": "status.html",
+    "how-to/recipes": "cheat-sheet.html",
+}
+# A page that is still there is no old address.
+HERE = Path(__file__).resolve().parent
+redirects = {page: to for page, to in OLD.items() if not (HERE / f"{page}.md").exists()}
+
+# -- search -------------------------------------------------------------------------------------------
+
+# What people type that a page does not say, or says too late: each becomes an entry of the index, which
+# the search finds first. The first page of a list that is there has them.
+SEARCHED = [
+    (
+        ["explanation/faq", "explanation/redlock"],
+        ["FAQ", "frequently asked questions", "is it safe", "exactly once"],
+    ),
+    (["how-to/one-redis", "install"], ["quickstart", "quick start", "getting started"]),
+    (
+        ["how-to/celery-quick-start", "how-to/celery"],
+        ["unique task", "singleton task", "celery-once", "duplicate task"],
+    ),
+    (
+        ["how-to/runbook", "how-to/operate"],
+        ["stuck lock", "force release", "break lock", "delete lock", "on call", "3 am"],
+    ),
+    (
+        ["how-to/managed-services", "how-to/nodes"],
+        ["heroku", "ElastiCache", "Upstash", "Memorystore", "managed Redis"],
+    ),
+    (["how-to/limits-once-leader", "how-to/locks"], ["semaphore", "once a day", "leader election"]),
+    (["explanation/what-if", "explanation/how-it-works"], ["node dies", "failure modes"]),
+    (["how-to/views"], ["double click", "double submit"]),
+    (["how-to/idempotency"], ["Idempotency-Key", "retry a request"]),
+    (["how-to/one-server"], ["cron", "celery beat on several servers"]),
+    (["how-to/fencing"], ["fencing token", "stale write"]),
+    (["how-to/testing"], ["pytest", "mock a lock"]),
+    (["how-to/cheat-sheet", "how-to/locks"], ["cheat sheet"]),
+]
+# Proofs and figures, which the search would put before the page that a reader needs.
+NOT_SEARCHED = {"explanation/museum", "explanation/performance", "explanation/promises"}
+
+
+def entries_of(page: str) -> list[str]:
+    """Return what the search finds a page by, besides its text."""
+    there = HERE
+    return [
+        entry
+        for pages, entries in SEARCHED
+        if next((each for each in pages if (there / f"{each}.md").exists()), "") == page
+        for entry in entries
+    ]
+
+
+def complete(_: Sphinx, page: str, source: list[str]) -> None:
+    """Put the generated parts and the entries of the index into the text of a page."""
+    text = reference.for_the_site(source[0])
+    entries = entries_of(page)
+    if entries:
+        head, title, rest = text.partition("\n")
+        text = f"{head}{title}\n```{{index}} {', '.join(entries)}\n```\n{rest}"
+    source[0] = text
+
+
+def hide(app: Sphinx, *_: object) -> None:
+    """Leave the pages of proofs out of the search."""
+    for page in NOT_SEARCHED:
+        app.env.metadata[page]["nosearch"] = ""
+
 
 # -- llms.txt: what a language model should know of these pages; see https://llmstxt.org
 
@@ -85,22 +179,20 @@ PAGES = {
         "explanation/redlock": "The Redlock algorithm, the critique of it, and what fencing tokens change.",
         "explanation/how-it-works": "The mechanism: what nodes are asked, what replies are worth, why it is right.",
         "explanation/promises": "Each promise of the package with the test that shows it, and what it does not promise.",
-        "explanation/what-was-run": "What make nightly plays, how often, and how each run ended; how to repeat one.",
-        "explanation/design": "Why things are as they are: decisions with their reasons and prices.",
-        "explanation/architecture": "The floors of the code, where to find what, and the way of one lock.",
         "explanation/performance": "What a lock costs, measured beside bare sockets and other clients.",
         "explanation/museum": "Locks that people copy, each broken by a fault, with a table and pictures.",
     },
     "Reference": {
         "reference/api": "Every public class and function, with arguments, units and errors.",
         "reference/settings": "Every key of REDLOCK with type, unit and default, and how to configure the nodes.",
+        "reference/checks": "The system checks: what each says, what it means and what to do.",
+        "reference/commands": "The commands: options, exit statuses, keys of the JSON, gauges for Prometheus.",
+        "reference/options": "The options of each decorator with defaults, side by side.",
         "reference/signals": "Django signals about locks and messages of tasks, with their arguments.",
         "reference/metrics": "OpenTelemetry metrics and spans, the fields of the log, figures of nodes.",
         "reference/reasons": "The codes that say why a vote or a lock is missing, with their sentences.",
         "reference/versions": "Which versions of Python, Django, redis-py, Celery and servers work together.",
-        "reference/celery-failures": "What becomes of messages and keys when workers, brokers or nodes die.",
-        "reference/mutants": "Broken variants of the algorithm, and how the simulation catches each.",
-        "reference/glossary": "The 26 terms of the project, each in one sense.",
+        "reference/glossary": "The terms of the project, each in one sense.",
     },
 }
 
@@ -133,4 +225,6 @@ def write_llms_txt(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     """Sphinx calls this."""
+    app.connect("source-read", complete)
+    app.connect("env-updated", hide)
     app.connect("build-finished", write_llms_txt)

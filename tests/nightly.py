@@ -35,7 +35,7 @@ from django_redlock.testing import EmbeddedNode
 from tests.support.servers import software
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-RECORD: Final = ROOT / "docs/explanation/what-was-run-record.md"
+RECORD: Final = ROOT / "docs/dev/what-was-run-record.md"
 HEADER: Final = """\
 <!-- `make nightly` appends a row for each entry. -->
 

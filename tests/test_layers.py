@@ -220,7 +220,7 @@ def test_there_is_no_circle():
 
 def test_the_drawing_shows_the_floors():
     """The page "Architecture" draws the floors in the order of the list, the highest at the top."""
-    page = (PACKAGE.parent / "docs/explanation/architecture.md").read_text()
+    page = (PACKAGE.parent / "docs/dev/architecture.md").read_text()
     drawn = re.findall(r"^│ (.*?) *│", page, re.MULTILINE)
     heights = [
         sorted(FLOORS.index(name.strip("/")) for name in row.split()) for row in reversed(drawn)

@@ -34,14 +34,14 @@ from .backoff import visibility_timeout
 from .publishing import seconds_queued
 from .task import LockedTask, lets_copies_in
 
-E002: Final = "django_redlock.E002"
-E005: Final = "django_redlock.E005"
-W006: Final = "django_redlock.W006"
-W007: Final = "django_redlock.W007"
-W008: Final = "django_redlock.W008"
-W009: Final = "django_redlock.W009"
-W027: Final = "django_redlock.W027"
-W028: Final = "django_redlock.W028"
+E002: Final = "django_redlock.E002"  # a mode that needs marks, and a class that sets none
+E005: Final = "django_redlock.E005"  # tasks that cannot be imported or made
+W006: Final = "django_redlock.W006"  # a task that outlives its lock
+W007: Final = "django_redlock.W007"  # a task that outlives the visibility timeout
+W008: Final = "django_redlock.W008"  # no result to return for a duplicate
+W009: Final = "django_redlock.W009"  # a message of a killed task that acks_late loses
+W027: Final = "django_redlock.W027"  # a task on Celery's default app
+W028: Final = "django_redlock.W028"  # a mark that outlives the period of beat
 EVERY_DAY: Final = (7, 31, 12)  # of weeks, months and years, in a crontab
 logger = logging.getLogger("django_redlock")
 WITH_VISIBILITY: Final = ("redis", "rediss", "sentinel", "unix", "sqs")  # schemes of brokers

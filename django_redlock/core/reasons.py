@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self, TypeAlias
 
 DOCS: Final = "https://django-redlock.readthedocs.io/en/latest/"
 RIGHTS: Final = f"{DOCS}reference/settings.html#an-acl-user-for-the-nodes"
-CHECKS: Final = f"{DOCS}reference/settings.html#"  # and the number of a system check
+CHECKS: Final = f"{DOCS}reference/checks.html#"  # and the number of a system check
 SERVERS: Final = (
     "name the servers that hold the locks in NODES, as in redis://10.0.0.1:6379/0: independent "
     "masters, no replicas"
@@ -29,6 +29,8 @@ SET_UP: Final = 2
 
 class ReasonCode(enum.StrEnum):
     """The table of reasons: code, sentence, what to do, what kind it is, the sentence in short.
+
+    The comments are the headings of the page "Reasons".
 
     ``describe`` fills in the data. The action is "" where the sentence says what to do. The short
     sentence lacks the data that a table shows beside it; "" where it is no shorter.
@@ -69,7 +71,7 @@ class ReasonCode(enum.StrEnum):
     NEVER_REACHED = ("never_reached", "never reached", "", SILENT)
     CONNECTION_LOST = ("connection_lost", "connection lost: {text}", CORRECT, SILENT)
     CONNECTION_CLOSED = ("connection_closed", "connection closed by the node", CORRECT, SILENT)
-    # It replies, but is not what the settings say.
+    # Something else is there.
     NOT_TLS = ("not_tls", "does not speak TLS; begin its URL with redis://, or name its TLS port",
         "", SET_UP)
     PERHAPS_NOT_TLS = ("perhaps_not_tls", "does not answer in TLS; if that port has none, begin "
@@ -110,7 +112,7 @@ class ReasonCode(enum.StrEnum):
         "has no password for that user; set one there, or remove PASSWORD from NODES", "", SET_UP)
     PASSWORD_NEEDED = ("password_needed",
         "NOAUTH: asks for a password; set PASSWORD for it in NODES", "", SET_UP)
-    # It may not vote.
+    # A node may not vote.
     RESTART_GUARD = ("restart_guard",
         "restart guard: new here, or started, emptied or promoted a short while ago, "
         "{seconds:.1f} s left",
@@ -124,7 +126,7 @@ class ReasonCode(enum.StrEnum):
     PROMOTED = ("promoted", "is a promoted replica and may lack what its master had granted",
         f"{INDEPENDENT}, or delete its dump.rdb and restart it", SET_UP)
     DUPLICATE = ("duplicate", "is the same server as {first}; list every node once", "", SET_UP)
-    # It replies with an error.
+    # A node replies with an error.
     WRONG_TYPE = ("wrong_type", "WRONGTYPE: a key under KEY_PREFIX (the lock's own, fences or "
         "held) is somebody else's; delete or rename it", "", SET_UP)
     OUT_OF_MEMORY = ("out_of_memory", "OOM: out of memory; raise its maxmemory")
@@ -142,7 +144,7 @@ class ReasonCode(enum.StrEnum):
     ERROR = ("error", "answered with an error: {text}", "look into its log", SET_UP)
     UNREADABLE_ERROR = ("unreadable_error", "answered with an error that is no text",
         "look into its log", SET_UP)
-    # Its reply is missing, or makes no sense.
+    # A reply is missing or makes no sense.
     NO_ANSWER = ("no_answer", "no answer for {seconds:.2f} s", "", SILENT, "no answer")
     NOT_WAITED_FOR = ("not_waited_for", "not waited for", "", SILENT)
     BACKLOG = ("backlog", "has too much to answer already")
@@ -154,7 +156,7 @@ class ReasonCode(enum.StrEnum):
     UNASKED = ("unasked", "sent an answer to nothing", ELSEWHERE)
     OUT_OF_STEP = ("out_of_step", "answered another question", ELSEWHERE)
     SENSELESS = ("senseless", "sent an answer that makes no sense", ELSEWHERE)
-    # We ended the connection.
+    # This process ended the connection.
     CLOSED = ("closed", "closed")
     INTERRUPTED = ("interrupted", "interrupted")
     TAKES_NO_MORE = ("takes_no_more", "takes no more data")
@@ -163,7 +165,7 @@ class ReasonCode(enum.StrEnum):
     LEFT_QUEUE = ("left_queue", "left the queue")
     LOOP_ENDS = ("loop_ends", "the event loop ends")
     EXITING = ("exiting", "the interpreter shuts down")
-    # An attempt failed: LockTaken and NodesUnavailable.
+    # An attempt failed.
     HELD = ("held", "held by {holder} on {nodes} of {size} nodes")
     FULL = ("full", "all {limit} slots are held, one of them by {holder}")
     RECORDED = ("recorded", "its work is recorded as done")
@@ -175,7 +177,7 @@ class ReasonCode(enum.StrEnum):
     ALREADY_QUEUED = ("already_queued", "the task {task_id} for the same key waits or runs already")
     STILL_ADOPTABLE = ("still_adoptable",
         "{cause}; the handle can still be adopted, until its ttl is over")
-    # A lease was not prolonged, or is over: NodesUnavailable and LeaseLost.
+    # A lease was not extended, or is over.
     NOT_EXTENDED = ("not_extended", "{votes} of {size} nodes answered; held until its deadline")
     NOT_ASKED = ("not_asked", "the nodes could not be asked")
     PROLONGED_ELSEWHERE = ("prolonged_elsewhere",
@@ -198,7 +200,7 @@ class ReasonCode(enum.StrEnum):
     NEVER_TAKEN = ("never_taken", "this code runs without the lock that it needs")
     STALE_FENCE = ("stale_fence",
         "a later holder has claimed {rows}, or it is gone; this holder's fence is {fence}")
-    # What a survey says of an alias.
+    # What a survey says.
     HEALTHY = ("healthy", "healthy ({votes} of {size} nodes vote, {needed} are needed)")
     DEGRADED = ("degraded", "degraded ({votes} of {size} nodes vote, {needed} are needed)")
     NO_LOCK = ("no_lock",
@@ -213,7 +215,7 @@ class ReasonCode(enum.StrEnum):
     ADVICE_NODE = ("advice_node", "{cause}; {action}")
     EVICTS = ("evicts", "{policy}: with this maxmemory-policy a full node deletes locks that are "
         "held (keys deleted since its start: {evicted}); set noeviction", "", 0, "{policy}")
-    # What an examination of the nodes says, besides all these.
+    # What an examination says.
     READY = ("ready", "ready ({votes} of {size} nodes vote, {needed} are needed)")
     TO_DO = ("to_do", "locks work, and something is to be done ({votes} of {size} nodes vote, "
         "{needed} are needed)")

@@ -28,8 +28,8 @@ from django.utils.translation import gettext_lazy as _
 
 from django_redlock.core.reasons import CHECKS
 
-W010: Final = "django_redlock.W010"
-W011: Final = "django_redlock.W011"
+W010: Final = "django_redlock.W010"  # two fences in a model
+W011: Final = "django_redlock.W011"  # MySQL or MariaDB that counts changed rows only
 # The database's own default is for a release that knows no fence and still inserts rows.
 OWN: Final = {"default": 0, "db_default": 0, "editable": False}
 FOUND_ROWS: Final = 2  # CLIENT.FOUND_ROWS of MySQLdb and PyMySQL: matched rows count

@@ -18,9 +18,9 @@ from django_redlock.work.plan import Plan, plan_of
 from .backend import UniqueBackend
 from .task import AnyTask, locked_functions
 
-E002: Final = "django_redlock.E002"
-W008: Final = "django_redlock.W008"
-W030: Final = "django_redlock.W030"
+E002: Final = "django_redlock.E002"  # a mode that needs marks, and a backend that sets none
+W008: Final = "django_redlock.W008"  # no result to return for a duplicate
+W030: Final = "django_redlock.W030"  # a retry that the backend cannot send for later
 
 
 def check_tasks() -> list[checks.CheckMessage]:

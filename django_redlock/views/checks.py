@@ -221,8 +221,11 @@ def _unnamed(
 
 
 def _broken(lock: ViewLock, problem: str, hint: str) -> checks.CheckMessage:
-    text = f"{_named(lock)} answers each request that it locks with a 500: {problem}."
-    return checks.Error(text, hint=hint, id=E004)
+    return checks.Error(
+        f"{_named(lock)} answers each request that it locks with a 500: {problem}.",
+        hint=hint,
+        id=E004,
+    )
 
 
 # -- templates -------------------------------------------------------------------------------------

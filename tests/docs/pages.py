@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tools.reference import expand
+
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs/tutorial.md"
@@ -100,9 +102,15 @@ def cells(line: str) -> tuple[str, ...]:
 
 
 @cache
+def whole(page: Path) -> str:
+    """The text of a page with the parts that are made of the code."""
+    return expand(page.read_text(encoding="utf-8"))
+
+
+@cache
 def tables(page: str) -> tuple[Table, ...]:
-    """All tables of a page, in order."""
-    lines = (ROOT / page).read_text().splitlines()
+    """All tables of a page, in order; also those that are made of the code."""
+    lines = whole(ROOT / page).splitlines()
     found = []
     for number, line in enumerate(lines):
         if number and re.fullmatch(r"(\| *:?-+:? *)+\|", line):

@@ -44,6 +44,7 @@ from tests.docs.pages import (
     gist,
     make_tables,
     reader,
+    whole,
 )
 from tests.support.addresses import addresses, leads_nowhere
 from tests.support.looked_at import group, in_memory
@@ -543,4 +544,4 @@ def test_the_examples_of_metrics_run(tmp_path):
     assert "10.0.0.2:6379/0 gave no vote: down" in someone.seen
     source = (ROOT / "django_redlock/otel.py").read_text()
     named = set(re.findall(r'"(redlock\.[a-z_]+(?:\.(?:duration|failures|messages))?)", "', source))
-    assert set(re.findall(r"^\| `(redlock\.[a-z._]+)`", METRICS.read_text(), re.MULTILINE)) == named
+    assert set(re.findall(r"^\| `(redlock\.[a-z._]+)`", whole(METRICS), re.MULTILINE)) == named

@@ -48,7 +48,7 @@ DOCS = "tests/docs/test_docs.py"
 PASTED = "tests/docs/test_pasted_pages.py::test_the_examples_of_a_page_run_in_a_new_project"
 RUN_BY: dict[str, dict[str, str]] = {
     "README.md": {"python": f"{DOCS}::test_the_readme_runs"},
-    "docs/explanation/architecture.md": {
+    "docs/dev/architecture.md": {
         "python": f"{HERE}::test_the_python_of_the_other_pages_runs",
         "text": "tests/test_layers.py::test_the_drawing_shows_the_floors",
     },
@@ -241,7 +241,7 @@ def texts(page: Path, language: str) -> list[str]:
 
 def test_the_python_of_the_other_pages_runs(memory):
     """The start page and the reference run as they are; "Architecture" shows a lock alone."""
-    for page in ("docs/index.md", "docs/reference/api.md", "docs/explanation/architecture.md"):
+    for page in ("docs/index.md", "docs/reference/api.md", "docs/dev/architecture.md"):
         (text,) = texts(ROOT / page, "python")
         names: dict[str, Any] = {"redlock": redlock} if "architecture" in page else {}
         exec(text, names)  # noqa: S102 - our own page

@@ -33,7 +33,7 @@ from django_redlock.locks.lock import Lock
 from django_redlock.signals import RobustSignal
 from django_redlock.views import single_flight
 from django_redlock.work.plan import CHOICES, UNTIL_FINISHED, plan_of
-from tests.docs.pages import METRICS, SETTINGS, blocks, codes, first_codes, table
+from tests.docs.pages import METRICS, SETTINGS, blocks, codes, first_codes, table, whole
 from tests.support.looked_at import A, finish, put, queue
 
 OF_SIGNALS, OF_METRICS = "docs/reference/signals.md", "docs/reference/metrics.md"
@@ -81,7 +81,7 @@ def test_the_types_of_the_settings():
 
 def test_every_setting_is_described():
     """The reference has each key with its default, a section for it, and no other keys."""
-    page = SETTINGS.read_text()
+    page = whole(SETTINGS)
     rows = re.findall(r"^\| \[`([A-Z_]+)`\].*\| `([^`]*)`[^|]*\|$", page, re.MULTILINE)
     assert {key: ast.literal_eval(default) for key, default in rows} == conf.DEFAULTS
     sections = re.findall(r"^### ([A-Z_]+)$", page, re.MULTILINE)

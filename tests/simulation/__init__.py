@@ -15,7 +15,7 @@
     kinds      all of these worlds, by name
     mutants    broken variants of the code; each must be caught
     soak       many worlds, on all cores, in as many sittings as it takes
-    page       the tables of docs/reference/mutants.md
+    page       the tables of docs/dev/mutants.md
 
 A world is a function of its profile and its seed; a failing one prints how to play it again.
 ``python -m tests.simulation`` plays worlds and prints how soon each mutant is caught.

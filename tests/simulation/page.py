@@ -9,7 +9,7 @@ from .beyond import LIMITS, cross
 from .kinds import KINDS
 from .mutants import MUTANTS, Mutant, hunt
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "mutants.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "dev" / "mutants.md"
 
 HEAD: Final = """\
 # What the simulation catches

@@ -14,7 +14,7 @@ from tests.docs.pages import ROOT, cells
 from tests.nightly import ENTRIES, FOLDER, REPORT, SEED, Entry
 
 HERE = ROOT / "tests"
-PAGE = ROOT / "docs/explanation/what-was-run.md"
+PAGE = ROOT / "docs/dev/what-was-run.md"
 
 
 def entry(name: str, text: str, limit: float = 600.0) -> Entry:

@@ -41,7 +41,7 @@ BUTTONS = {
     ),
     "rehearsal": (
         "Start a rehearsal, and kill its process",
-        "reference/celery-failures",
+        "how-to/celery",
         "box_office.tasks.rehearse box_office.trials.kill",
     ),
     "nodes": (
