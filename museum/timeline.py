@@ -1,27 +1,23 @@
 """A picture of a play, as SVG: time runs down, each client has a lane, each event a row of words.
 
 A row is as high as its words need. A time in which nothing happens is cut short, and the cut says
-how long it was. The picture has a ground of its own, and colours for light and dark, because a page
-that shows it as an image lends it neither.
+how long it was.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from html import escape
-from textwrap import wrap
 from typing import Final, NamedTuple
 
 from . import history
 from .checker import Break
+from .drawing import LINE, Sheet, box, line
 from .history import Event
 from .play import Played
 from .stage import MUSEUM
 
-WIDTH, EDGE, CLOCK = 390, 10, 42  # px: of the picture, of its margin, and where the times end
-LANE, BAR, LINE, GAP, CUT = 26, 14, 17, 7, 22  # px
-LETTER: Final = {"": 7.4, "bold": 8.2, "alarm": 8.2, "muted": 7.4}  # px in wide fonts, on average
+CLOCK, LANE, BAR, GAP, CUT = 42, 26, 14, 7, 22  # px: where the times end; and of what is drawn
 IDLE, LONG = 0.25, 110  # seconds without an event that are cut short; characters of an error
 OVER: Final = "is over"
 WORDS: Final = {
@@ -41,33 +37,6 @@ WORDS: Final = {
     history.FINAL: "writes that were done: {writes}; the number in the end: {value}",
 }
 LEGEND: Final = "blue: believes to hold {lock}; red: {many} at once; hatched: stopped"
-STYLE: Final = """
-.museum{--ground:#ffffff;--ink:#1d2127;--muted:#565d68;--lane:#c6ccd5;--hold:#3d78d8;--red:#b3261e;
---hatch:#3a3f47;--edge:#d5d9e0}
-@media (prefers-color-scheme:dark){.museum{--ground:#15181d;--ink:#e8eaed;--muted:#a9b0bb;
---lane:#474e59;--hold:#4f8df0;--red:#ff8a80;--hatch:#d3d7de;--edge:#363c45}}
-.museum text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;fill:var(--ink)}
-.museum .muted{fill:var(--muted)}.museum .alarm{fill:var(--red);font-weight:600}
-.museum .bold{font-weight:600}.museum .end{text-anchor:end}.museum .middle{text-anchor:middle}
-.museum .ground{fill:var(--ground);stroke:var(--edge)}.museum .lane{stroke:var(--lane)}
-.museum .hold{fill:var(--hold)}.museum .two{fill:var(--red)}
-.museum .hatch,.museum .stop{stroke:var(--hatch)}.museum .stop{fill:url(#hatch)}
-.museum .dot{fill:var(--ink);stroke:var(--ground)}
-.museum .wrong{fill:var(--ground);stroke:var(--red);stroke-width:3}
-.museum .cut{stroke:var(--edge);stroke-width:7}
-"""
-SVG: Final = """\
-<svg xmlns="http://www.w3.org/2000/svg" class="museum" role="img" aria-labelledby="title desc" \
-width="{width}" height="{height}" viewBox="0 0 {width} {height}">
-<title id="title">{title}</title>
-<desc id="desc">{desc}</desc>
-<style>{style}</style>
-<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" \
-patternTransform="rotate(45)"><line class="hatch" y2="6" stroke-width="2"/></pattern></defs>
-<rect class="ground" rx="8" x="0.5" y="0.5" width="{inner_width}" height="{inner_height}"/>
-{body}
-</svg>
-"""
 
 
 # -- what is said ----------------------------------------------------------------------------------
@@ -171,17 +140,15 @@ def _alarms(played: Played) -> dict[float, list[str]]:
 
 def draw(played: Played) -> str:
     """Return the picture of a play."""
-    return _Picture(played).svg()
+    return _Picture(played).draw()
 
 
-class _Picture:
-    """What is drawn so far, from the top down: ``under`` lies under ``over``."""
+class _Picture(Sheet):
+    """The sheet of a play."""
 
     def __init__(self, played: Played) -> None:
+        super().__init__()
         self.played, self.rows = played, rows(played)
-        self.y = float(EDGE)
-        self.under: list[str] = []
-        self.over: list[str] = []
         names = sorted({row.lane for row in self.rows} - {"", MUSEUM})
         names += [MUSEUM] * any(row.lane == MUSEUM for row in self.rows)
         self.lanes = {name: CLOCK + 17.0 + LANE * number for number, name in enumerate(names)}
@@ -189,7 +156,7 @@ class _Picture:
             self.lanes[MUSEUM] += 12  # its name is longer
         self.left = max(self.lanes.values(), default=CLOCK) + LANE
 
-    def svg(self) -> str:
+    def draw(self) -> str:
         """Draw everything."""
         cell, start = self.played.cell, self.rows[0].at
         self.paragraph(cell.lock.title, "bold")
@@ -201,34 +168,17 @@ class _Picture:
         top = self.y
         self._rows(start)
         for x in self.lanes.values():
-            self.under.insert(0, _line("lane", x, top, x, self.y - GAP))
+            self.under.insert(0, line("lane", x, top, x, self.y - GAP))
         limit = cell.lock.limit
         many = "two" if limit == 1 else "too many"
         self.paragraph(LEGEND.format(lock=_lock(limit), many=many), "muted")
         self.y += 6
         self.paragraph(cell.why)
-        height = round(self.y + EDGE)
-        lines = [f"{row.at - start:.2f} s: {row.words}. {row.alarm}".strip() for row in self.rows]
+        told = [f"{row.at - start:.2f} s: {row.words}. {row.alarm}".strip() for row in self.rows]
         seen = ", ".join(sorted(self.played.seen)) or "nothing is broken"
-        return SVG.format(
-            width=WIDTH,
-            height=height,
-            inner_width=WIDTH - 1,
-            inner_height=height - 1,
-            title=_escaped(f"{cell.lock.title}: {cell.fault.words}"),
-            desc=_escaped(" ".join([f"Seen: {seen}.", *lines])),
-            style=STYLE,
-            body="\n".join([*self.under, *self.over]),
+        return self.svg(
+            f"{cell.lock.title}: {cell.fault.words}", " ".join([f"Seen: {seen}.", *told])
         )
-
-    def text(self, x: float, y: float, words: str, kind: str = "") -> None:
-        self.over.append(f'<text x="{x:g}" y="{y:g}" class="{kind}">{_escaped(words)}</text>')
-
-    def paragraph(self, words: str, kind: str = "", left: float = EDGE) -> None:
-        """Write words in lines that fit."""
-        for line in wrap(words, int((WIDTH - EDGE - left) / LETTER[kind])):
-            self.text(left, self.y + 13, line, kind)
-            self.y += LINE
 
     def _rows(self, start: float) -> None:
         middles: list[tuple[float, float]] = []  # the time of each row, and its y
@@ -236,7 +186,7 @@ class _Picture:
         for row in self.rows:
             if row.at - before > IDLE and row.kind != history.FINAL:
                 y = self.y + 7
-                self.over.append(_line("cut", CLOCK + 4, y, self.left - 6, y))
+                self.over.append(line("cut", CLOCK + 4, y, self.left - 6, y))
                 self.text(self.left, y + 4, f"{row.at - before:.1f} s later", "muted")
                 self.y += CUT
             before, y = row.at, self.y + LINE / 2
@@ -244,7 +194,7 @@ class _Picture:
             if row.lane:
                 self.text(CLOCK, y + 4, f"{row.at - start:.2f}", "muted end")
                 kind = "dot wrong" if row.alarm else "dot"
-                self.over.append(_box(kind, self.lanes[row.lane] - 4, y - 4, 8, 8))
+                self.over.append(box(kind, self.lanes[row.lane] - 4, y - 4, 8, 8))
             self.paragraph(row.words, left=self.left)
             self.paragraph(row.alarm, "alarm", self.left)
             self.y += GAP
@@ -252,7 +202,7 @@ class _Picture:
             top, bottom = (max(y for at, y in middles if at <= edge) for edge in span)
             if top < bottom:
                 left = self.lanes[client] - BAR / 2
-                self.under.append(_box(kind, left, top, BAR, bottom - top))
+                self.under.append(box(kind, left, top, BAR, bottom - top))
 
     def _spans(self) -> Iterator[tuple[str, str, float, float]]:
         """What clients do for some time: hold the lock, two of them at once, stand still."""
@@ -267,16 +217,3 @@ class _Picture:
                 since[event.client] = event.at
             elif event.kind in {history.GOES_ON, history.KILLED} and event.client in since:
                 yield "stop", event.client, since.pop(event.client), event.at
-
-
-def _box(kind: str, x: float, y: float, width: float, height: float) -> str:
-    size = f'width="{width:g}" height="{height:g}"'
-    return f'<rect class="{kind}" rx="3" x="{x:g}" y="{y:g}" {size}/>'
-
-
-def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
-    return f'<line class="{kind}" x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"/>'
-
-
-def _escaped(text: str) -> str:
-    return escape("".join(filter(str.isprintable, text.replace("\N{NO-BREAK SPACE}", " "))))

@@ -1,10 +1,13 @@
-"""`make screenshots`: the pictures of README and documentation, taken of the example project.
+"""`make screenshots`: the photographs of README and documentation, taken of the example project.
+
+    make screenshots ARGS=--terminals  # only those of a terminal: no browser is needed
 
 They are made from the running demo: pages by a real browser (Debian's `chromium`), terminals by
 rich, as SVG. What is locked, by whom, and which nodes are ill is arranged here, so that a new
 picture differs from the old one in seconds and ports only.
 """
 
+import argparse
 import io
 import os
 import re
@@ -38,7 +41,10 @@ NAMES = ("Ada", "Grace", "Edsger", "Barbara", "Leslie", "Nancy", "Tony", "France
 
 
 def main() -> None:
-    """Take all of them."""
+    """Take all of them, or those of a terminal."""
+    parser = argparse.ArgumentParser(description="The photographs of README and documentation.")
+    parser.add_argument("--terminals", action="store_true", help="only those of a terminal")
+    options = parser.parse_args()
     os.environ["DJANGO_SETTINGS_MODULE"] = "example_project.settings"
     PICTURES.mkdir(exist_ok=True)
     with ExitStack() as stack:
@@ -48,7 +54,7 @@ def main() -> None:
         add_orders(shows)
         built.open()
         stack.enter_context(served(built.switch, Timetable(built.nodes).answer))
-        for scheme in SCHEMES:
+        for scheme in () if options.terminals else SCHEMES:
             with held(built), browser(scheme) as page:
                 photograph(page, scheme, built.servers.url)
         with held(built):
