@@ -28,6 +28,7 @@ release = version = installed_version(project)
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = [
     "_build",
+    "dev/*.md",  # for who works on the package: in the repository only
     "explanation/museum-table.md",  # this one and the next two are included
     "explanation/performance-figures.md",
     "explanation/what-was-run-record.md",
@@ -79,11 +80,13 @@ PAGES = {
         "how-to/troubleshooting": "Find an error or a line of the log by its text, with cause and remedy.",
         "how-to/migrate": "Move from django-redis, redis-py, pottery and other locks, line by line.",
         "how-to/other-clients": "Share a lock with other Redlock clients, also of other languages.",
-        "how-to/which-lock": "When to use a database lock, and when this one.",
+        "how-to/which-lock": "When a database lock is enough, and whether to run one node, three or five.",
     },
     "Explanation": {
+        "explanation/faq": "Is it safe, why five nodes, one ElastiCache, etcd, exactly once: short answers.",
         "explanation/redlock": "The Redlock algorithm, the critique of it, and what fencing tokens change.",
         "explanation/how-it-works": "The mechanism: what nodes are asked, what replies are worth, why it is right.",
+        "explanation/what-if": "What locks, holders and waiters see when a node, a process or a clock fails.",
         "explanation/promises": "Each promise of the package with the test that shows it, and what it does not promise.",
         "explanation/what-was-run": "What make nightly plays, how often, and how each run ended; how to repeat one.",
         "explanation/design": "Why things are as they are: decisions with their reasons and prices.",
@@ -100,7 +103,7 @@ PAGES = {
         "reference/versions": "Which versions of Python, Django, redis-py, Celery and servers work together.",
         "reference/celery-failures": "What becomes of messages and keys when workers, brokers or nodes die.",
         "reference/mutants": "Broken variants of the algorithm, and how the simulation catches each.",
-        "reference/glossary": "The 25 terms of the project, each in one sense.",
+        "reference/glossary": "The terms of the project, each in one sense.",
     },
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import runpy
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,11 +29,11 @@ def titles(conf: dict[str, Any]) -> dict[str, str]:
     """The title of each page; what others include is none."""
     pages = [page for page in DOCS.rglob("*.md") if "_build" not in page.parts]
     names = {str(page.relative_to(DOCS).with_suffix("")): page for page in pages}
-    left_out = {each.removesuffix(".md") for each in conf["exclude_patterns"]}
+    left_out = conf["exclude_patterns"]
     return {
         name: re.findall(r"^# (.*)$", page.read_text(), re.MULTILINE)[0].replace("`", "")
         for name, page in names.items()
-        if name not in left_out
+        if not any(fnmatch(f"{name}.md", each) for each in left_out)
     }
 
 
