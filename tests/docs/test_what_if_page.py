@@ -9,7 +9,8 @@ from collections import defaultdict
 import pytest
 from django.test import override_settings
 
-from django_redlock import NodesUnavailable, redlock
+from django_redlock import NodesUnavailable, conf, redlock
+from django_redlock.core.wait import LOOK_EVERY
 from django_redlock.testing import EmbeddedNodes
 from tests.docs.pages import ROOT, names_in, table
 from tests.support.waiting import eventually
@@ -28,6 +29,16 @@ def test_each_cell_of_the_matrix_has_a_test():
     rows = [re.match(r"\*\*(.+?)\*\*", row[0]) for row in page.rows]
     assert all(rows)
     assert named.keys() == {(row[1], column) for row in rows if row for column in page.header[1:]}
+
+
+def test_the_times_of_the_pages():
+    """Those of the matrix, and the 71 s of the table of one node, three and five."""
+    told = (conf.DEFAULTS["NODE_TIMEOUT"], conf.DEFAULTS["MAX_TTL"], conf.DEFAULTS["CLOCK_SKEW"])
+    assert told == (0.05, 60, 10)
+    assert conf.guard_of(conf.DEFAULTS) == 71
+    assert LOOK_EVERY[1] == 0.9
+    for page in (PAGE, "docs/how-to/which-lock.md", "docs/explanation/how-it-works.md"):
+        assert "71 s" in (ROOT / page).read_text()
 
 
 @pytest.mark.slow
