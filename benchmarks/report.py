@@ -41,12 +41,6 @@ For its turn: of 8 processes that hold a name for 5 ms each, one waits {8 waiter
 ms in the median, 35 of them for the seven others, and 99 of 100 waits take at most \
 {8 waiters: wait, p99, ms} ms. From a release to the next one's return it takes \
 {8 waiters: release to the next one's return, ms} ms.""",
-    "What does one node cost, beside redis-py's `Lock`?": """\
-{unpinned: one node: django-redlock, threads, ms} ms beside \
-{unpinned: one node: redis-py Lock, ms} ms, {unpinned: one node: threads ÷ redis-py Lock} times as \
-long, for a fence and a guard against a node that was emptied. `cache.lock` of django-redis, which \
-is redis-py's `Lock`, takes \
-{unpinned: one node: django-redis, cache.lock, ms} ms.""",
 }
 
 

@@ -29,15 +29,11 @@ def titles(conf: dict[str, Any]) -> dict[str, str]:
     """The title of each page; what others include is none."""
     pages = [page for page in DOCS.rglob("*.md") if "_build" not in page.parts]
     names = {str(page.relative_to(DOCS).with_suffix("")): page for page in pages}
-    left_out = {
-        name
-        for name in names
-        if any(fnmatch(f"{name}.md", pattern) for pattern in conf["exclude_patterns"])
-    }
+    left_out = conf["exclude_patterns"]
     return {
         name: re.findall(r"^# (.*)$", page.read_text(), re.MULTILINE)[0].replace("`", "")
         for name, page in names.items()
-        if name not in left_out
+        if not any(fnmatch(f"{name}.md", each) for each in left_out)
     }
 
 
