@@ -1,4 +1,4 @@
-"""What "See what is held" and "Monitoring" say of Prometheus: the gauges, the crontab, and the dashboard."""
+"""What the pages say of Prometheus: the gauges, the crontab, the alerts and the dashboard."""
 
 from __future__ import annotations
 
