@@ -1,4 +1,4 @@
-"""The on-call drill: each question of the page "Operate" is answered by the two commands alone.
+"""The on-call drill: each question of the page "Runbook" is answered by the two commands alone.
 
 A fault is made on real nodes, the command of the page is run as a user runs it, and what it prints
 must name the node and have the words that the page promises. Where the page says how to end the
@@ -21,7 +21,7 @@ from django.test import override_settings
 from django_redlock import conf
 from django_redlock.core import completion
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
-from tests.docs.test_operate_page import OPERATE
+from tests.docs.test_runbook_page import RUNBOOK
 from tests.nodes import odd_node
 from tests.support.looked_at import A
 from tests.support.servers import redis_version
@@ -50,7 +50,7 @@ def row(question: str) -> Row:
     return Row(cells[1], cells[2])
 
 
-PAGE = OPERATE.read_text(encoding="utf-8")
+PAGE = RUNBOOK.read_text(encoding="utf-8")
 QUESTIONS = re.findall(r"^\| (.+?\?) \| `redlock_", PAGE, re.MULTILINE)
 
 

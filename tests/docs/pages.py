@@ -38,6 +38,7 @@ ERRORS = ROOT / "docs/how-to/errors.md"
 SETTINGS = ROOT / "docs/reference/settings.md"
 SIGNALS = ROOT / "docs/reference/signals.md"
 METRICS = ROOT / "docs/reference/metrics.md"
+MONITORING = ROOT / "docs/how-to/monitoring.md"
 LAST_GOODBYE_SECONDS = 30.0
 HEALTH = {0, 3, 4}  # the exit codes of redlock_status
 WHOLE_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -32,6 +32,7 @@ from tests.docs.pages import (
     INSTALL,
     LONG_JOBS,
     METRICS,
+    MONITORING,
     README,
     ROOT,
     SETTINGS,
@@ -527,11 +528,11 @@ def test_the_examples_of_signals_run(tmp_path):
 
 
 def test_the_examples_of_metrics_run(tmp_path):
-    """The calls and the settings of the page are accepted, and its table has every metric."""
+    """The calls and settings of two pages are accepted, and the table has every metric."""
     with reader(tmp_path, "tests.settings") as someone:
         someone.environment["PYTHONPATH"] = str(ROOT)
-        for block in blocks(METRICS):
-            if block.language == "python":
+        for block in [*blocks(METRICS), *blocks(MONITORING)]:
+            if block.language == "python" and "health" not in block.file:
                 someone.type(block.text)
         someone.type("import logging.config; logging.config.dictConfig(LOGGING)")
         someone.type("events.tell_of_node(events.NodeTiming('default', '10.0.0.1:6379/0', 0.0007))")

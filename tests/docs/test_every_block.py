@@ -17,6 +17,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from asgiref.sync import async_to_sync
 from django.core.management import call_command, get_commands, load_command_class
 from django.core.management.base import BaseCommand, CommandError
@@ -31,6 +32,7 @@ from django_redlock.views import single_flight
 from tests.docs.pages import (
     EVERY_PAGE,
     GROUPS,
+    MONITORING,
     PAGES,
     PROJECT,
     ROOT,
@@ -76,6 +78,11 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/how-to/long-jobs.md": {"python": f"{DOCS}::test_long_jobs_are_done_as_the_page_says"},
     "docs/how-to/migrate.md": {
         "python": "tests/interop/test_migration_page.py::test_before_and_after"
+    },
+    "docs/how-to/monitoring.md": {
+        "python": f"{DOCS}::test_the_examples_of_metrics_run",  # and the views, as of status.md
+        "sh": "tests/docs/test_prometheus_page.py::test_the_line_of_the_crontab",
+        "text": "tests/docs/test_tables.py::test_a_line_of_the_log_is_as_the_page_shows_it",
     },
     "docs/how-to/operate.md": {
         "python": "tests/docs/test_operate_page.py"
@@ -303,11 +310,13 @@ def test_the_command_of_the_page_runs_under_its_lock(memory):
     assert said[1].startswith("'nightly:north': ")
 
 
-def test_the_view_for_a_load_balancer(memory):
+@pytest.mark.parametrize("page", [STATUS, MONITORING], ids=lambda page: page.stem)
+def test_the_view_for_a_load_balancer(memory, page):
     """200 while locks can be taken, 503 when none can; django-health-check answers 500."""
     names: dict[str, Any] = {}
-    for text in texts(STATUS, "python"):
-        exec(text, names)  # noqa: S102 - our own page
+    for block in blocks(page):
+        if block.file.startswith("mysite/health"):
+            exec(block.text, names)  # noqa: S102 - our own page
     (pattern,) = names["urlpatterns"]
     assert pattern.pattern.match("health/")
     answers, checked = [], []

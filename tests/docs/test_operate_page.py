@@ -1,4 +1,4 @@
-"""The procedures of "Operate the nodes", and the lists of nodes of "Set up the nodes".
+"""The procedures of "Restart, replace, change", and the lists of nodes of "Set up the nodes".
 
 They are done on real nodes, and so is what goes wrong without them.
 """
@@ -25,6 +25,7 @@ from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
 from tests.docs.pages import ROOT, STATUS, examples
 from tests.docs.test_acl import PASSWORD, acl_rules
+from tests.docs.test_runbook_page import RUNBOOK
 from tests.support.servers import redis_version
 from tests.support.waiting import eventually
 
@@ -253,7 +254,7 @@ def test_a_key_of_another_client_is_freed_by_the_command_of_the_page(patient_nod
     The command refuses a key on a minority of the nodes. Such a key is deleted by hand, as the page
     says: that node has no key of ours.
     """
-    for page in (OPERATE, STATUS):
+    for page in (RUNBOOK, STATUS):
         assert "redlock_release NAME --now --yes`" in page.read_text()
     foreign(patient_nodes, "report", 0, 1, 2, 3)
     with ThreadPoolExecutor() as pool:

@@ -1,4 +1,4 @@
-"""What "See what is held" says of Prometheus: the gauges, the crontab, and the dashboard."""
+"""What the pages say of Prometheus: the gauges, the crontab, the alerts and the dashboard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from django_redlock import otel, redlock
-from tests.docs.pages import ROOT, STATUS, blocks, codes, first_codes, table
+from tests.docs.pages import MONITORING, ROOT, STATUS, blocks, codes, first_codes, table
 from tests.support.looked_at import status
 from tests.support.scraped import read
 
@@ -31,9 +31,10 @@ def test_the_table_of_the_page(patient_nodes):
 
 
 @pytest.mark.slow
-def test_the_line_of_the_crontab(patient_nodes, tmp_path):
+@pytest.mark.parametrize("page", [STATUS, MONITORING], ids=lambda page: page.stem)
+def test_the_line_of_the_crontab(patient_nodes, tmp_path, page):
     """It keeps the gauges of a node that is down, and the last ones where nothing is printed."""
-    (line,) = [each.text for each in blocks(STATUS) if each.language == "sh"]
+    (line,) = [each.text for each in blocks(page) if each.language == "sh"]
     command = line.removeprefix("* * * * * ")
     for shown, here in {
         "/var/lib/node_exporter": str(tmp_path),
@@ -129,3 +130,30 @@ def test_each_query_of_the_dashboard_has_an_answer():
     }
     aliases = re.findall(r"label_values\((\w+), alias\)", text)
     assert set(aliases) <= shown["alias"]
+
+
+# -- alerts --------------------------------------------------------------------------------------
+
+
+def test_each_alert_asks_for_what_there_is():
+    """Each expression of "Monitoring" has names and labels that are exported, and a section."""
+    page = table("docs/how-to/monitoring.md", "Alert", "Expression")
+    exported = of_nodes() | of_processes()
+    for expression, do in zip(page.column("Expression"), page.column("Do"), strict=True):
+        metrics = re.findall(r"\bredlock_\w+", expression)
+        assert set(metrics) <= exported.keys(), expression
+        labels = {label for each in metrics for label in exported[each]}
+        asked = re.findall(r"by \((\w+)\)|\{(\w+)=", expression)
+        assert metrics == [] or {one or other for one, other in asked} <= labels
+        assert metrics or "redlock.prom" in expression
+        assert do
+
+
+def test_the_first_alert_fires_without_a_majority(memory):
+    """Fewer voters than the majority: what the expression compares is what the command prints."""
+    for down, fires in ((set(), False), ({0, 1}, False), ({0, 1, 2}, True)):
+        memory.down = down
+        _, out = status("--prometheus")
+        found = read(out)
+        voting = sum(found["redlock_node_voting"].values())
+        assert (voting < max(found["redlock_majority"].values())) is fires

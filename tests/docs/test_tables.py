@@ -33,7 +33,7 @@ from django_redlock.locks.lock import Lock
 from django_redlock.signals import RobustSignal
 from django_redlock.views import single_flight
 from django_redlock.work.plan import CHOICES, UNTIL_FINISHED, plan_of
-from tests.docs.pages import METRICS, SETTINGS, blocks, codes, first_codes, table, whole
+from tests.docs.pages import METRICS, MONITORING, SETTINGS, blocks, codes, first_codes, table, whole
 from tests.support.looked_at import A, finish, put, queue
 
 OF_SIGNALS, OF_METRICS = "docs/reference/signals.md", "docs/reference/metrics.md"
@@ -171,9 +171,10 @@ def told(signal: RobustSignal, event: Event | TaskEvent) -> tuple[Any, list[str]
     return sender, list(arguments)
 
 
-def test_a_line_of_the_log_is_as_the_page_shows_it(caplog):
+@pytest.mark.parametrize("page", [METRICS, MONITORING], ids=lambda page: page.stem)
+def test_a_line_of_the_log_is_as_the_page_shows_it(caplog, page):
     """The line that the page prints is that of such a refusal."""
-    (shown,) = [block.text for block in blocks(METRICS) if block.language == "text"]
+    (shown,) = [block.text for block in blocks(page) if block.language == "text"]
     held = because(ReasonCode.HELD, holder="web-1:2114", nodes=3, size=5)
     votes = events.VoteCount(0, 3, 2)
     refusal = Event(EventKind.REFUSED, "default", "invoice:42", 0.000712, None, votes)
