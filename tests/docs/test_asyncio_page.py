@@ -87,7 +87,7 @@ def test_the_leader_works_until_the_block_ends(examples):
 
 def request() -> Any:
     """A request of a customer to the view of the page."""
-    made = AsyncRequestFactory().post("/")
+    made: Any = AsyncRequestFactory().post("/")
     made.user = SimpleNamespace(pk=3)
     return made
 
