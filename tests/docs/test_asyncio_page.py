@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.conf import settings
 from django.db import connection
-from django.test import override_settings
+from django.test import AsyncRequestFactory, override_settings
 
 from django_redlock import redlock
 from django_redlock.leases.lease import Lease
@@ -84,6 +85,25 @@ def test_the_leader_works_until_the_block_ends(examples):
     in_a_loop(main)
 
 
+def request() -> Any:
+    """A request of a customer to the view of the page."""
+    made: Any = AsyncRequestFactory().post("/")
+    made.user = SimpleNamespace(pk=3)
+    return made
+
+
+def test_of_two_equal_requests_one_runs(examples):
+    """The other one is answered 409."""
+    examples["book"] = lambda seat: f"seat {seat} is yours"
+
+    async def main() -> None:
+        view = examples["book_seat"]
+        answers = await asyncio.gather(view(request(), seat=7), view(request(), seat=7))
+        assert sorted(each.status_code for each in answers) == [200, 409]
+
+    in_a_loop(main)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_transaction_inside_the_lock(examples):
     """The transaction is over when its function returns, and the name is held until then."""
@@ -98,7 +118,8 @@ def test_a_transaction_inside_the_lock(examples):
 
     async def main() -> None:
         examples["book"] = watched
-        assert await examples["book_seat"](None, 7) == "seat 7 is yours"
+        answer = await examples["book_seat"](request(), seat=7)
+        assert answer.content == b"seat 7 is yours"
         assert await is_free("seat:7")
 
     in_a_loop(main)

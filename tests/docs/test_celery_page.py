@@ -116,6 +116,14 @@ from reports import views
 assert views.clear(RequestFactory().get("/"), 3).status_code == 200
 assert not tasks.sync_account.delay(3).duplicate
 
+from types import SimpleNamespace
+from celery.signals import after_task_publish
+sent = []
+after_task_publish.connect(lambda **_: sent.append(1), weak=False)
+for _ in range(3):
+    tasks.saved(None, SimpleNamespace(pk=7))  # debounced
+assert len(sent) == 1
+
 assert tasks.count_stock("A-1") is None
 with held("stock:A-1"):
     assert refused(lambda: tasks.count_stock("A-1"))

@@ -74,6 +74,9 @@ RUN_BY: dict[str, dict[str, str]] = {
         "python": "tests/docs/test_idempotency_page.py::test_the_examples_run",
         "html+django": "tests/idempotency/test_forms.py::test_a_visitor_without_a_login_buys",
     },
+    "docs/how-to/limits-once-leader.md": {
+        "python": "tests/docs/test_limits_page.py::test_the_examples_of_the_page_run"
+    },
     "docs/how-to/locks.md": {"python": PASTED},
     "docs/how-to/long-jobs.md": {"python": f"{DOCS}::test_long_jobs_are_done_as_the_page_says"},
     "docs/how-to/migrate.md": {
@@ -96,7 +99,6 @@ RUN_BY: dict[str, dict[str, str]] = {
         "js": "tests/interop/test_other_clients_page.py::test_an_example_of_the_page",
         "text": "tests/interop/test_other_clients_page.py::test_an_example_of_the_page",
     },
-    "docs/how-to/recipes.md": {"python": "tests/docs/test_recipes_page.py::test_the_recipes_run"},
     "docs/how-to/servers.md": {
         "python": "tests/docs/test_servers_page.py::"
         "test_a_command_with_the_handler_of_the_page_releases"
@@ -122,7 +124,6 @@ RUN_BY: dict[str, dict[str, str]] = {
         "json": f"{HERE}::test_the_answers_of_the_views_page_are_given",
         "text": f"{HERE}::test_the_answers_of_the_views_page_are_given",
     },
-    "docs/how-to/waiting.md": {"python": PASTED},
     "docs/how-to/which-lock.md": {
         "python": "tests/docs/test_which_lock_page.py::test_the_examples_of_the_page_run"
     },

@@ -61,9 +61,7 @@ def new_project(someone: Reader, page: Path) -> None:
             someone.write(block)
 
 
-@pytest.mark.parametrize(
-    "name", ["asyncio", "errors", "locks", "long-jobs", "testing", "views", "waiting"]
-)
+@pytest.mark.parametrize("name", ["asyncio", "errors", "locks", "long-jobs", "testing", "views"])
 def test_the_examples_of_a_page_run_in_a_new_project(tmp_path, name):
     """What a page shows is typed into the shell of a new project, from top to bottom."""
     page = HOW_TO / f"{name}.md"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,15 @@ def test_gunicorn_patches_as_the_page_says():
         return [each for line in text.splitlines() if (each := line.partition("#")[0].strip())]
 
     assert lines(shown("monkey")) == lines(PLAYED.read_text().rpartition('"""')[2])
+
+
+def test_a_job_of_rq_takes_the_lock_in_its_function(memory):
+    """What the page shows runs, and says that another worker has the lock."""
+    names: dict[str, Any] = {}
+    exec(shown("build_report").replace("wait=60", "wait=0.1"), names)  # noqa: S102 - our own page
+    assert names["build_report"](2026).startswith("the report of 2026, fence ")
+    with redlock("report:2026"):
+        assert names["build_report"](2026) == "another worker was at it for a minute"
 
 
 @contextmanager

@@ -26,12 +26,13 @@ from django_redlock.celery import locked_task
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import Event, EventKind, TaskEvent
 from django_redlock.fencing import fenced
+from django_redlock.idempotency import answers
 from django_redlock.inspection import Health
 from django_redlock.inspection.rows import EXIT
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
 from django_redlock.signals import RobustSignal
-from django_redlock.views import single_flight
+from django_redlock.views import refusals, single_flight
 from django_redlock.work.plan import CHOICES, UNTIL_FINISHED, plan_of
 from tests.docs.pages import METRICS, MONITORING, SETTINGS, blocks, codes, first_codes, table, whole
 from tests.support.looked_at import A, finish, put, queue
@@ -160,6 +161,14 @@ def test_the_choices_of_a_task(option, values):
 
 
 # -- errors and calls -----------------------------------------------------------------------------
+
+
+def test_the_texts_that_users_read():
+    """The page about errors has the texts that are answered."""
+    read = table("docs/how-to/errors.md", "Status", "Your users read").column("Your users read")
+    assert read[:3] == [refusals._TAKEN, refusals._UNAVAILABLE, refusals._BEGUN]
+    assert read[3] == answers._DETAILS["lacks"]
+    assert read[5] == answers._FOR_PEOPLE["other"]
 
 
 # -- signals, metrics and the log -----------------------------------------------------------------
