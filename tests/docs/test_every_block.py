@@ -60,6 +60,9 @@ RUN_BY: dict[str, dict[str, str]] = {
         "python": "tests/views/test_api_frameworks_page.py::test_the_examples_of_the_page_run"
     },
     "docs/how-to/asyncio.md": {"python": PASTED},
+    "docs/how-to/beyond-the-database.md": {
+        "python": f"{DOCS}::test_a_row_refuses_as_the_page_says"
+    },
     "docs/how-to/celery.md": {
         "python": "tests/docs/test_celery_page.py::test_the_tasks_of_the_page_run_and_are_locked"
     },
