@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.pages import INSTALL, TESTING, Reader, blocks, follow, reader
 
-TESTS = 12  # on the page
+TESTS = 15  # on the page
 
 
 @pytest.fixture
