@@ -28,6 +28,7 @@ release = version = installed_version(project)
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = [
     "_build",
+    "dev/*.md",  # for who works on the package: in the repository only
     "explanation/museum-table.md",  # this one and the next two are included
     "explanation/performance-figures.md",
     "explanation/what-was-run-record.md",
@@ -61,6 +62,7 @@ PAGES = {
         "how-to/long-jobs": "Hold a lock for hours: renewal, ensure(), max_hold, and who is told of a loss.",
         "how-to/transactions": "Put a database transaction into the lock, so that it commits before the release.",
         "how-to/fencing": "Let a database row refuse the write of a holder that was paused for too long.",
+        "how-to/beyond-the-database": "Fences for Redis values, HTTP services, object stores, files; APIs without fences.",
         "how-to/asyncio": "Use the same locks in coroutines and tasks, without blocking the event loop.",
         "how-to/views": "Run one of several equal requests to a view by @single_flight, and refuse the others.",
         "how-to/api-frameworks": "The same for views of Django REST framework and django-ninja.",
