@@ -1,4 +1,4 @@
-"""The examples of "Answer a repeated request with the first answer" run in a new project."""
+"""The examples of "Repeated requests" run in a new project."""
 
 from __future__ import annotations
 

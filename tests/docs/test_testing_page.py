@@ -1,4 +1,4 @@
-"""The page "Test your project": its tests pass in a new project, and fail for wrong code."""
+"""The page "Testing": its tests pass in a new project, and fail for wrong code."""
 
 from __future__ import annotations
 
