@@ -121,12 +121,16 @@ def test_the_options_of_a_view():
     """Each option that the page shows has the default that it shows."""
     page = table("docs/how-to/views.md", "Option", "Default")
     parameters = inspect.signature(single_flight).parameters
-    for (name,), shown in zip(map(codes, page.column("Option")), page.column("Default"), strict=True):
+    for (name,), shown in zip(
+        map(codes, page.column("Option")), page.column("Default"), strict=True
+    ):
         default = parameters[name].default
         if name == "methods":
             assert tuple(shown.split(", ")) == default
         elif default is None:
-            assert shown == (f"the alias's `{name.upper()}`" if name.upper() in conf.DEFAULTS else "")
+            assert shown == (
+                f"the alias's `{name.upper()}`" if name.upper() in conf.DEFAULTS else ""
+            )
         else:
             assert ast.literal_eval(shown.strip("`")) == default
 
