@@ -155,6 +155,7 @@ PAGES = {
         "how-to/long-jobs": "Hold a lock for hours: renewal, ensure(), on_lost and max_hold.",
         "how-to/transactions": "Put a database transaction into the lock, so that it commits before the release.",
         "how-to/fencing": "Let a database row refuse the write of a holder that was paused for too long.",
+        "how-to/beyond-the-database": "Fences for Redis values, HTTP services, object stores, files; APIs without fences.",
         "how-to/asyncio": "Locks in async views, coroutines and tasks, with timeouts and cancellation.",
         "how-to/views": "Run one of several equal requests to a view by @single_flight, and refuse the others.",
         "how-to/api-frameworks": "The same for views of Django REST framework and django-ninja.",

@@ -24,6 +24,7 @@ from django_redlock.fencing import field as fence_field
 from django_redlock.testing import EmbeddedNode
 from django_redlock.views import checks as view_checks
 from tests.docs.pages import (
+    BEYOND,
     ERRORS,
     EVERY_PAGE,
     FENCING,
@@ -138,13 +139,14 @@ print(tables(), is_there(), *sorted(found.values_list("codename", flat=True)))
 
 
 def test_a_row_refuses_as_the_page_says(tmp_path):
-    """The models of the page about fencing add what is added, and refuse a lower fence."""
+    """The models of the page add what is added, and resources beyond refuse a lower fence."""
     with reader(tmp_path, "mysite.test_settings") as someone:
         follow(someone, INSTALL)
         follow(someone, FENCING)
+        follow(someone, BEYOND)
         follow(someone, TESTING)
         make_tables(someone)
-        for block in blocks(FENCING):
+        for block in [*blocks(FENCING), *blocks(BEYOND)]:
             if block.language == "python" and not block.file:
                 someone.type(block.text)
         someone.type(USE_OF_FENCING)
@@ -269,6 +271,10 @@ _, mine = claim_object(url, 8)
 print(data, claim_object(url, 7), put(url, late, 7, "late"))
 print(put(url, mine, 8, "new") is not None, json.loads(Store.body))
 store.shutdown()
+
+publish(".", 10, "ten")
+publish(".", 9, "late")
+print(newest(".").read_text())
 """
 
 SEEN_OF_FENCING = """\
@@ -282,6 +288,7 @@ True
 17
 old None None
 True {'fence': 8, 'data': 'new'}
+ten
 """
 
 

@@ -62,6 +62,9 @@ RUN_BY: dict[str, dict[str, str]] = {
         "python": "tests/views/test_api_frameworks_page.py::test_the_examples_of_the_page_run"
     },
     "docs/how-to/asyncio.md": {"python": PASTED},
+    "docs/how-to/beyond-the-database.md": {
+        "python": f"{DOCS}::test_a_row_refuses_as_the_page_says"
+    },
     "docs/how-to/celery.md": {
         "python": "tests/docs/test_celery_page.py::test_the_tasks_of_the_page_run_and_are_locked"
     },
@@ -121,8 +124,7 @@ RUN_BY: dict[str, dict[str, str]] = {
     },
     "docs/how-to/views.md": {
         "python": "tests/views/test_views.py::test_the_examples_of_the_how_to_run",
-        "json": f"{HERE}::test_the_answers_of_the_views_page_are_given",
-        "text": f"{HERE}::test_the_answers_of_the_views_page_are_given",
+        "json": f"{HERE}::test_the_answer_of_the_views_page_is_given",
     },
     "docs/how-to/which-lock.md": {
         "python": "tests/docs/test_which_lock_page.py::test_the_examples_of_the_page_run"
@@ -275,11 +277,9 @@ def test_the_text_of_an_error_is_as_the_pages_show_it():
         assert [each.strip() for each in texts(ROOT / page, "text")] == wanted
 
 
-def test_the_answers_of_the_views_page_are_given(memory):
-    """The problem details of a refusal are those of the page, and its text can be translated."""
-    shown = {
-        fence.language: fence.text for fence in blocks(ROOT / "docs/how-to/views.md", nested=True)
-    }
+def test_the_answer_of_the_views_page_is_given(memory):
+    """The problem details of a refusal are those of the page."""
+    (shown,) = texts(ROOT / "docs/how-to/views.md", "json")
 
     @single_flight("pay")
     def pay(_request: Any) -> HttpResponse:
@@ -287,14 +287,7 @@ def test_the_answers_of_the_views_page_are_given(memory):
 
     with redlock("pay"):
         refused = pay(RequestFactory().post("/", headers={"accept": "application/json"}))
-    problem = json.loads(refused.content)
-    assert problem == json.loads(shown["json"])
-    with redlock("pay"):
-        answer = pay(RequestFactory().post("/", headers={"accept": "text/html"}))
-    entries = re.findall(r"^msgid (.*?)^msgstr", shown["text"], re.DOTALL | re.MULTILINE)
-    heading, detail = ("".join(re.findall(r'"(.*)"', entry)) for entry in entries)
-    assert detail == problem["detail"]
-    assert f"<h1>{heading}</h1>" in answer.content.decode()
+    assert json.loads(refused.content) == json.loads(shown)
 
 
 def test_the_command_of_the_page_runs_under_its_lock(memory):

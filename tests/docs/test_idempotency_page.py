@@ -1,4 +1,4 @@
-"""The examples of "Answer a repeated request with the first answer" run in a new project."""
+"""The examples of "Repeated requests" run in a new project."""
 
 from __future__ import annotations
 
@@ -158,20 +158,19 @@ def test_outside_work_is_done_at_least_or_at_most_once(tmp_path, place, dies, se
 
 
 def test_the_options_of_the_table_are_those_of_the_decorator():
-    """Each option is in the table, and each default is the one that is told."""
-    told = table("docs/how-to/idempotency.md", "Option")
-    listed = [each for row in told.rows for each in re.findall(r"`(\w+)`", row[0])]
-    assert set(listed) == set(Options.__annotations__)
+    """Each option of the table is one, with the default that the table shows."""
+    page = table("docs/how-to/idempotency.md", "Option")
+    shown = {each: row[1] for row in page.rows for each in re.findall(r"`(\w+)`", row[0])}
+    assert shown.keys() <= Options.__annotations__.keys()
     defaults = {
         name: each.default for name, each in inspect.signature(idempotent).parameters.items()
     }
-    shown = {each: row[1] for row in told.rows for each in re.findall(r"`(\w+)`", row[0])}
     assert shown["required"] == f"`{defaults['required']}`"
-    assert shown["max_body"] == f"{defaults['max_body'] // 2**20} MiB"
+    assert shown["store_body"] == f"`{defaults['store_body']}`"
     assert shown["wait"] == f"{defaults['wait']:.0f} s"
-    assert shown["methods"] == ", ".join(defaults["methods"])
     assert shown["on_unavailable"] == f'`"{defaults["on_unavailable"]}"`'
     assert defaults["keep"].days == 1
+    assert f"`max_body` ({defaults['max_body'] // 2**20} MiB)" in PAGE.read_text()
 
 
 def test_the_reference_names_the_headers():

@@ -1,4 +1,4 @@
-"""The page "Test your project": its tests pass in a new project, and fail for wrong code."""
+"""The page "Testing": its tests pass in a new project, and fail for wrong code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.pages import INSTALL, TESTING, Reader, blocks, follow, reader
 
-TESTS = 12  # on the page
+TESTS = 15  # on the page
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The examples of "Put a transaction inside the lock" run as they stand, and it is as it says."""
+"""The examples of "Transactions" run as they stand, and it is as it says."""
 
 from __future__ import annotations
 
