@@ -346,7 +346,7 @@ def test_a_node_takes_the_lines_of_its_configuration(patient_nodes):
 
 def test_the_tables_of_the_status_page_are_what_is_printed(memory):
     """The locks that the page shows are printed so, with all nodes and with one that is down."""
-    first, second, _ = [
+    first, second, *_ = [
         each.text for each in blocks(STATUS, nested=True) if each.language == "text"
     ]
     some_minutes_ago = int((time.time() - 12 * 60) * 1e6)
