@@ -96,6 +96,7 @@ class Leader:
         self._news: queue.SimpleQueue[Lease | None]  # of a loss, and None of the block's end
         self._thread: threading.Thread | None = None
         self._task: asyncio.Task[None] | None = None
+        self._stopping = False  # whether its ``on_lost`` runs
 
     def __repr__(self) -> str:
         return f"<Leader of {self.of[1]!r} of {self.of[0]!r}>"
@@ -162,7 +163,7 @@ class Leader:
                 self._lead(lock)
             except Stopped:
                 return
-            except Exception:  # noqa: BLE001 - logged
+            except (Exception, SystemExit):  # noqa: BLE001 - logged; a thread ends without a word
                 with suppress(queue.Empty):
                     self._news.get(timeout=self._failed())
 
@@ -219,7 +220,8 @@ class Leader:
     async def __aexit__(self, *error: object) -> None:
         self._end()
         if self._task is not None:
-            self._task.cancel()
+            if not self._stopping:  # else it comes to its end: what it stops must not go on
+                self._task.cancel()
             await asyncio.wait([self._task])
 
     async def _arun(self, lock: Campaigning) -> None:
@@ -248,10 +250,13 @@ class Leader:
                 self._lease = None
 
     async def _alost(self, lease: Lease) -> None:
+        self._stopping = True
         try:
             await _call(self._told["on_lost"], lease)
         except Exception:  # noqa: BLE001 - logged
             self._log()
+        finally:
+            self._stopping = False
 
 
 async def _call(function: Told | None, lease: Lease) -> None:
