@@ -281,9 +281,9 @@ def leads_again_after_an_exit() -> bool:
 
     with redlock("beat").leader(on_elected=exits) as leader:
         told.lease()
-        thread = leader._thread
-        assert thread is not None
-        eventually(lambda: len(told.leases) > 1 or not thread.is_alive())
+        ended = leader._ended
+        assert ended is not None
+        eventually(lambda: len(told.leases) > 1 or not ended.empty())
         return len(told.leases) > 1
 
 
@@ -369,12 +369,12 @@ def test_news_of_an_earlier_lease_deposes_nobody():
 def test_a_thread_that_was_not_started_for_certain_campaigns_for_nobody(monkeypatch):
     """An interruption of the start leaves no leader behind, and the block can be entered again."""
 
-    def interrupted(_: threading.Thread) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     leader = redlock("beat").leader()
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", interrupted)
+        patch.setattr(leader_module, "start_thread", interrupted)
         with pytest.raises(KeyboardInterrupt):
             leader.__enter__()
     with leader:
