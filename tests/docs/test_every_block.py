@@ -63,6 +63,9 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/how-to/celery.md": {
         "python": "tests/docs/test_celery_page.py::test_the_tasks_of_the_page_run_and_are_locked"
     },
+    "docs/how-to/celery-in-production.md": {
+        "python": "tests/docs/test_celery_page.py::test_the_tasks_of_the_page_run_and_are_locked"
+    },
     "docs/how-to/errors.md": {
         "python": f"{DOCS}::test_the_errors_are_handled_as_the_page_says",
         "text": f"{HERE}::test_the_text_of_an_error_is_as_the_pages_show_it",
