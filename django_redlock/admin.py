@@ -37,7 +37,7 @@ from .core.slots import shown as slot_shown
 from .forms import ReleaseForm, seen, was_seen
 from .inspection import rows, survey
 from .inspection.revoke import entry_of, refuse, taking, told, why_of
-from .inspection.survey import HeldLock, Wanted, voting_or_raise
+from .inspection.survey import HeldLock, LockStatus, Wanted, voting_or_raise
 from .models import LockKey
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ class LockKeyAdmin(ModelAdmin):
         home = reverse(urls, current_app=self.admin_site.name)
         back = f"{home}{PageQuery(alias=alias).link()}"
         shown: dict[str, Any] = {"back": back, "here": pgettext("redlock", "Lock")}
+        shown |= {"again": f"?{request.GET.urlencode()}", "refresh": REFRESH}
+        title = printable(name[:LONGEST]) or shown["here"]
         try:
             backend = conf.backend(alias or "default")
             if slot := request.GET.get("slot", ""):
@@ -131,13 +133,16 @@ class LockKeyAdmin(ModelAdmin):
             voting_or_raise(report, name)
             lock = report.locks[0]
             shown["lock"] = rows.lock(lock, report.nodes, report.majority)
+            title = shown["lock"]["lock"]
             shown["nodes"] = [rows.node(each) for each in report.nodes]
             refuse(lock, now=True)
             if releases and self._released(request, backend, lock, shown):
                 return HttpResponseRedirect(back)
         except (ImproperlyConfigured, LookupError, NodesUnavailable, ValueError) as error:
-            shown["refused"] = printable(str(error))
-        return self._page(request, self.lock_template, shown["here"], shown)
+            # The script loads the first one anew with the lock, and leaves the second one there.
+            where = "refused" if request.method in SAFE else "problem"
+            shown[where] = printable(str(error))
+        return self._page(request, self.lock_template, title, shown)
 
     def _released(
         self, request: HttpRequest, backend: Backend, lock: HeldLock, shown: dict[str, Any]
@@ -145,10 +150,12 @@ class LockKeyAdmin(ModelAdmin):
         """Take the lock away, if the form says so; else show the form, with what is wrong in it."""
         fresh = {"seen": seen(backend, lock), "reason": request.POST.get("reason", "")}
         shown["form"] = ReleaseForm(initial=fresh)
+        is_foreign = lock.kind is LockStatus.HELD and lock.fence is None  # there is no other way
+        shown["deletes"] = is_foreign or "now" in request.POST
         if request.method != "POST":
             return False
         if not was_seen(request.POST.get("seen", ""), backend, lock):
-            shown["refused"] = gettext(
+            shown["problem"] = gettext(
                 "Look again: the holder has changed, or a minute has passed."
             )
             return False

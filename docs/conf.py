@@ -161,6 +161,7 @@ PAGES = {
         "how-to/api-frameworks": "The same for views of Django REST framework and django-ninja.",
         "how-to/idempotency": "A client that sends a request again gets the first answer.",
         "how-to/celery": "Run a Celery task once at a time for each key, and queue no duplicate messages.",
+        "how-to/celery-in-production": "Killed workers, visibility timeout, time limits, beat, what to watch.",
         "how-to/tasks": "Run one of Django's own tasks once at a time for each key, and enqueue no duplicates.",
         "how-to/one-server": "Run a cron job or management command on one server at a time by redlock_run.",
         "how-to/testing": "Test a project with nodes in memory or real embedded ones, and simulate outages.",

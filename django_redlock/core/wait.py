@@ -126,7 +126,8 @@ def wait_for_slot(
     arrived, first = policy.clock(), slots[0]
     nodes = [(first.queue_nodes[0] + i) % policy.size for i in range(policy.size)]
     order = [i for i in nodes if votes[i].sent] or nodes
-    line = f"{first.queue}{slot_of(first.names[0]).name}{MARK}"
+    # Who has another limit stands in another line: its first one blocks on other lists.
+    line = f"{first.queue}{slot_of(first.names[0]).name}{MARK}{len(slots)}"
     waiter = Waiter(line, first.template, tuple(each.queues[0] for each in slots))
     waiter.which = int(policy.uniform(0, len(slots))) % len(slots)
 

@@ -7,7 +7,7 @@ such as the cookie of a session, it adds to a replay as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from asgiref.sync import iscoroutinefunction
 from django.http import HttpResponse
@@ -72,11 +72,41 @@ _FOR_PEOPLE: Final = dict.fromkeys(("key", "format", "client"), _DETAILS["lacks"
 }
 
 
+# A holder that has died keeps its lock for a ttl, and nobody can tell it from one that works. A
+# request that is sent again with its key does no harm, so both sentences ask for that.
+_AGAIN: Final = gettext_noop(
+    "This request was not carried out, because it was sent before, and the first one is still "
+    "being processed or was interrupted. Please load this page again in a moment: the request is "
+    "carried out only once."
+)
+_AGAIN_FOR_PROGRAMS: Final = gettext_noop(
+    "This request was not carried out, because it was sent before, and the first one is still "
+    "being processed or was interrupted. Send it again in a moment with the same key: it is "
+    "carried out only once."
+)
+
+
 class NotReplayable(TypeError):  # noqa: N818 - a state of the response
     """The response of a view cannot be stored, so its work is rolled back."""
 
 
 NotReplayable.__module__ = "django_redlock.idempotency"
+
+
+class SentAgain(Refusal):
+    """What is answered to a request while the lock of its first one is held."""
+
+    leads_back: ClassVar[bool] = False  # the form there has a new key, and would order once more
+
+    @property
+    def detail(self) -> str:
+        """A text for people, in the language of the request."""
+        return gettext(_AGAIN)
+
+    @property
+    def problem(self) -> dict[str, Any]:
+        """The body for programs, whose authors know of keys."""
+        return super().problem | {"detail": gettext(_AGAIN_FOR_PROGRAMS)}
 
 
 class KeyRefusal(Refusal):

@@ -27,24 +27,26 @@ from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 from django.db import Error, OperationalError, connections, transaction
 from django.http.response import HttpResponseBase
 
-from django_redlock import redlock, transactions
+from django_redlock import LockTaken, NodesUnavailable, redlock, transactions
 from django_redlock.core.policy import check_seconds
 from django_redlock.locks.atomic import checked_using
 from django_redlock.locks.options import unknown_keywords
 from django_redlock.locks.template import LockTemplate
 from django_redlock.views.decorator import METHODS, PLACED, decorating, verbs_of
 from django_redlock.views.keys import Key
-from django_redlock.views.lock import View, ViewLock
+from django_redlock.views.lock import View, ViewLock, Wait
 from django_redlock.views.refusals import (
     RETRY_AFTER,
     OnRefused,
+    Refusal,
     Responder,
+    Result,
     RetryAfter,
     wants_json,
 )
 
 from . import answers
-from .answers import HEADERS, MAX_BODY, KeyRefusal, NotReplayable, Storing, replay
+from .answers import HEADERS, MAX_BODY, KeyRefusal, NotReplayable, SentAgain, Storing, replay
 from .keys import Missing, RequestKey, Unkeyed, fingerprint, sending_page
 from .records import Begun, Work, database_of, kept_for
 
@@ -79,6 +81,7 @@ class Options(TypedDict, total=False):
     max_hold: float | None
     retry_after: RetryAfter
     on_refused: OnRefused
+    result: Result
     on_unavailable: str
 
 
@@ -105,6 +108,7 @@ def idempotent(
     max_hold: float | None = None,
     retry_after: RetryAfter = RETRY_AFTER,
     on_refused: OnRefused = None,
+    result: Result = None,
     on_unavailable: str = "refuse",
 ) -> Callable[[V], V]: ...
 
@@ -129,6 +133,7 @@ def idempotent(
     max_hold: float | None = None,
     retry_after: RetryAfter = RETRY_AFTER,
     on_refused: OnRefused = None,
+    result: Result = None,
     on_unavailable: str = "refuse",
     **unknown: Never,
 ) -> View:
@@ -166,6 +171,7 @@ def idempotent(
         retry_after: the ``Retry-After`` of the 409 while the first request runs; see
             ``single_flight``.
         on_refused: makes the response of a refused request; see ``single_flight``.
+        result: where a visitor sees what the first request has done; see ``single_flight``.
         on_unavailable: "refuse": answer 503 when no majority of the nodes can be asked, unless
             there is an answer to replay; "run": run the view without the lock. The record alone
             keeps two from committing then.
@@ -191,7 +197,7 @@ def idempotent(
         template,
         RequestKey(template, key, scope),
         verbs_of(methods),
-        Responder(409, retry_after, on_refused),
+        Responder(409, retry_after, on_refused, result),
         runs_unlocked=on_unavailable == "run",
     )
     lock.keep = kept_for(keep)
@@ -378,6 +384,14 @@ class IdempotentLock(ViewLock):
         form = sending_page(request) if helps else ""
         refusal = KeyRefusal(error.status, None, error, form=form)
         return self.responder.respond(request, refusal)
+
+    def _refusal(
+        self, error: LockTaken | NodesUnavailable, request: Any, wait: Wait
+    ) -> Refusal | None:
+        refusal = super()._refusal(error, request, wait)
+        if refusal is None or refusal.begun or not isinstance(error, LockTaken):
+            return refusal
+        return SentAgain(refusal.status, refusal.retry_after, error)
 
     # -- in the lock -----------------------------------------------------------------------------
 

@@ -24,11 +24,11 @@ from django.core.files.uploadhandler import load_handler
 from django.http import QueryDict, RawPostDataException
 from django.http.multipartparser import MultiPartParser
 from django.utils.datastructures import MultiValueDict
-from django.utils.http import url_has_allowed_host_and_scheme
 
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.template import LockTemplate
 from django_redlock.views.keys import Key, ViewKey, client
+from django_redlock.views.refusals import page_before
 
 HEADER: Final = "Idempotency-Key"
 FIELD: Final = "idempotency_key"  # of a form
@@ -172,10 +172,7 @@ def sent_key(request: Any, *_: Any, **__: Any) -> str:
 
 def sending_page(request: Any) -> str:
     """Return the address of the page that has sent a form; where it tells none of ours, its own."""
-    page, host = request.headers.get("Referer", ""), request.get_host()
-    if url_has_allowed_host_and_scheme(page, host, require_https=request.is_secure()):
-        return str(page)
-    return str(request.get_full_path())
+    return page_before(request) or str(request.get_full_path())
 
 
 # -- what a request asks for -----------------------------------------------------------------------

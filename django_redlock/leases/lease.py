@@ -583,7 +583,7 @@ class Lease:
             yield from self._releasing()  # of a mark, too, if it was revoked
             logger.warning("%r has left no record: %s", self.name, describe(self.ending()))
             return False
-        policy = self.backend.policy
+        policy, again = self.backend.policy, self.phase is Phase.RELEASED
         self.disown()
         votes = yield from completion.complete(policy, self.grant, life=life, at=at)
         if at:
@@ -592,7 +592,8 @@ class Lease:
         if (why := revoked(votes)) is not None:
             left = f"a record on {recorded} nodes that were not told" if recorded else "no record"
             logger.warning("%r has left %s: %s", self.name, left, describe(why))
-        if self.denied(votes):
+        # The second time, the names may be records already, which denies nothing.
+        if (why is not None or not again) and self.denied(votes):
             self.lose()
             if self.untold:
                 self.tell_lost()

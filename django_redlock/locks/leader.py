@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 import queue
 import random
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 from django_redlock.core.errors import LeaseLost
 from django_redlock.core.protocol import JoinQueue
 from django_redlock.events import log_fields
+from django_redlock.nodes.background import start_thread
 
 if TYPE_CHECKING:
     from django_redlock.backend import Backend
@@ -94,8 +95,10 @@ class Leader:
         self._over = False
         self._failures = 0  # since a campaign was successful
         self._news: queue.SimpleQueue[Lease | None]  # of a loss, and None of the block's end
-        self._thread: threading.Thread | None = None
+        self._ended: queue.SimpleQueue[None] | None = None  # what the thread says at its end
+        self._pid = 0  # of the process that has the thread
         self._task: asyncio.Task[None] | None = None
+        self._stopping = False  # whether its ``on_lost`` runs
 
     def __repr__(self) -> str:
         return f"<Leader of {self.of[1]!r} of {self.of[0]!r}>"
@@ -139,12 +142,10 @@ class Leader:
         lock = self._begin(news.put)
         lock.checked().refuse_event_loop()
         self._over, self._news = False, news
-        self._thread = threading.Thread(
-            target=self._run, args=(lock,), name=f"leader {self.of[1]}", daemon=True
-        )
+        self._ended, self._pid = queue.SimpleQueue(), os.getpid()
         _campaigns[self] = None
         try:
-            self._thread.start()
+            start_thread(self._in_thread, lock, self._ended)
         except BaseException:  # rule: what an interruption has let begin must not go on
             self._end()
             raise
@@ -153,8 +154,14 @@ class Leader:
     def __exit__(self, *error: object) -> None:
         self._end()
         self._news.put(None)
-        if self._thread is not None:
-            self._thread.join()
+        if self._ended is not None and self._pid == os.getpid():  # a fork has no thread
+            self._ended.get()
+
+    def _in_thread(self, lock: Campaigning, ended: queue.SimpleQueue[None]) -> None:
+        try:
+            self._run(lock)
+        finally:
+            ended.put(None)
 
     def _run(self, lock: Campaigning) -> None:
         while not self._over:
@@ -162,7 +169,7 @@ class Leader:
                 self._lead(lock)
             except Stopped:
                 return
-            except Exception:  # noqa: BLE001 - logged
+            except (Exception, SystemExit):  # noqa: BLE001 - logged; a thread ends without a word
                 with suppress(queue.Empty):
                     self._news.get(timeout=self._failed())
 
@@ -219,7 +226,8 @@ class Leader:
     async def __aexit__(self, *error: object) -> None:
         self._end()
         if self._task is not None:
-            self._task.cancel()
+            if not self._stopping:  # else it comes to its end: what it stops must not go on
+                self._task.cancel()
             await asyncio.wait([self._task])
 
     async def _arun(self, lock: Campaigning) -> None:
@@ -248,10 +256,13 @@ class Leader:
                 self._lease = None
 
     async def _alost(self, lease: Lease) -> None:
+        self._stopping = True
         try:
             await _call(self._told["on_lost"], lease)
         except Exception:  # noqa: BLE001 - logged
             self._log()
+        finally:
+            self._stopping = False
 
 
 async def _call(function: Told | None, lease: Lease) -> None:

@@ -374,7 +374,8 @@ class MemoryNode:
         if request.slots:
             return ["LOOKED", self._of_slots(target, request.slots, request.waits)]
         self.waits[target.names[request.which]] = now + request.waits
-        return ["LOOKED", self.pttl(target.keys[request.which])]
+        done = ONCE.fullmatch(self.get(target.keys[request.which]) or "")
+        return ["LOOKED", -2 if done else self.pttl(target.keys[request.which])]
 
     def _rest(self, request: commands.Rest) -> list[object]:
         revoked, resting = self._revoked_of(request.target, request.nonce), 0

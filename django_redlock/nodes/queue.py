@@ -406,8 +406,10 @@ def _place_of(ticket: Waiter) -> Place | None:
 def _wakeup_at(place: Place, ticket: Waiter) -> str:
     """Return the wake-up that has come, of which the ticket is told in which list it was."""
     outcome = place.outcome()
-    ticket.which = outcome.which if outcome is not None else 0
-    return outcome.wakeup if outcome is not None else ""
+    if outcome is None or not outcome.wakeup:
+        return ""  # the ticket may have another slot in mind, which is free
+    ticket.which = outcome.which
+    return outcome.wakeup
 
 
 class _Once:

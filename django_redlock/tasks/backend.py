@@ -61,7 +61,9 @@ class _Ids:
         self._reserved: ContextVar[Any] = ContextVar("redlock_reserved_id", default=None)
 
     def __call__(self) -> Any:
-        return self._reserved.get() or self._make()
+        reserved = self._reserved.get()
+        self._reserved.set(None)  # a receiver of ``task_enqueued`` may enqueue another task
+        return reserved or self._make()
 
     def another(self) -> Any:
         """Return an id that can be reserved; None: the database makes them."""
@@ -125,17 +127,20 @@ class UniqueBackend(BaseTaskBackend):
             ConnectionDoesNotExist: ``using`` names no database.
         """
         plan = plan_of(task.func)
-        if plan is None or not plan.marks or isinstance(self, ImmediateBackend):
+        if plan is None:
+            return super().enqueue(task, args, kwargs)
+        header = _header_of(kwargs)
+        if header is None:
+            kwargs = {key: each for key, each in kwargs.items() if key != KEYWORD}
+        if not plan.marks or isinstance(self, ImmediateBackend):
             return super().enqueue(task, args, kwargs)
         self.validate_task(task)
-        header = sent_again.get()
         again = header is not None  # by its own run: it stands for a message, and is sent
         later = publishing.waits_for_commit(plan, again=again)
         if later:  # the caller may change its objects until the COMMIT
             args, kwargs = deepcopy((args, kwargs))
         reserved = None if again or self._ids is None else self._ids.another()
-        if header is None:  # who enqueues the arguments of a result anew sends another message
-            kwargs = {key: each for key, each in kwargs.items() if key != KEYWORD}
+        if header is None:
             number = uuid4().hex if reserved is None else str(reserved)
             if reserved is None:
                 kwargs[KEYWORD] = {NUMBER: number}
@@ -233,6 +238,16 @@ def unmark(task: AnyTask, args: Any = (), kwargs: Mapping[str, Any] | None = Non
     publishing.unmark(
         task.module_path, plan_of(task.func), lambda plan: _lock_of(plan, task, args, kwargs or {})
     )
+
+
+def _header_of(kwargs: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the header of a message that its own run enqueues for later; None: it is another one.
+
+    Who enqueues the arguments of a result anew sends another message, and so does a receiver of
+    ``task_enqueued``.
+    """
+    header, given = sent_again.get(), kwargs.get(KEYWORD)
+    return header if given is header else None
 
 
 def _lock_of(plan: Plan, task: AnyTask, args: Any, kwargs: Mapping[str, Any]) -> Lock:

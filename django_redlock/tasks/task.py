@@ -25,7 +25,7 @@ import functools
 import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Never, Protocol, TypeAlias, TypeVar, overload
@@ -34,6 +34,7 @@ from weakref import WeakSet
 from asgiref.sync import sync_to_async
 from django.tasks import Task, TaskContext, TaskResult, TaskResultStatus
 from django.tasks.backends.immediate import ImmediateBackend
+from django.tasks.exceptions import TaskResultDoesNotExist
 from django.tasks.signals import task_finished, task_started
 from django.utils import timezone
 
@@ -164,15 +165,17 @@ class Delivery(core.Delivery):
             has_message=has_message,
             is_copy=bool(self._header.get("again")) or (result is not None and result.attempts > 1),
         )
+        self._may_be_marked = plan.marks and has_message
         if started is not None:
             started.delivery = self
 
     def drop_mark(self, lock: Lock) -> None:
         """Remove the mark of the message, if it has one: its body begins, or it ends without."""
-        if self.plan.marks and self.task_id is not None and self.has_message:
+        if self._may_be_marked and self.task_id is not None:
             policy = conf.backend(lock.alias).policy
             key = completion.mark_key(policy, self.name, lock.names)
             Mark(lock.alias, key, "").remove(task_id=self.task_id)
+            self._may_be_marked = False
 
     def end(self, *, is_stored: bool) -> None:
         """Leave a completion record, or release the run name.
@@ -221,10 +224,15 @@ class Delivery(core.Delivery):
 
     def _stored(self) -> Any:
         """Return what a copy of a finished message returns: the result that is stored already."""
-        if self._header:
-            return Skipped("an earlier run of this task has finished")
+        result = self._result
+        if result is not None and result.task.get_backend().supports_get_result:
+            with suppress(TaskResultDoesNotExist):  # the first run may have stored it since
+                result = result.task.get_backend().get_result(result.id)
         # The property raises while the task is running, and it is: this is its copy.
-        return getattr(self._result, "_return_value", None)
+        stored = getattr(result, "_return_value", None)
+        if stored is None and self._header:  # perhaps another one has done its work
+            return Skipped("an earlier run of this task has finished")
+        return stored
 
 
 # -- one text for plain functions and for coroutine functions -------------------------------------
@@ -297,6 +305,23 @@ async def _locked(
     delivery = Delivery(plan, _started_of(function), header, (sent, kwargs))
     own = plan.template.using(label=delivery.label)
     lock = plan.lock_of_call(delivery.name, args, kwargs, own, owned=owned)
+    call = functools.partial(world.call, function, *args, **kwargs)
+    try:
+        return await _run(world, delivery, own, lock, call)
+    except BaseException:
+        if not delivery.has_begun:  # it has failed, and waits no more
+            await world.do(delivery.drop_mark, lock)
+        raise
+
+
+async def _run(
+    world: World,
+    delivery: Delivery,
+    own: LockTemplate,
+    lock: Lock,
+    call: Callable[[], Locked],
+) -> Any:
+    plan = delivery.plan
     entered = False
     try:
         await world.do(delivery.take, own, lock)
@@ -308,7 +333,7 @@ async def _locked(
             if at is not None:
                 return await world.do(delivery.skip_done, lock, at)
             with delivery.body(lease):
-                return await world.call(function, *args, **kwargs)
+                return await call()
     except (LockTaken, NodesUnavailable) as error:
         if entered:  # the body's own
             raise
@@ -322,7 +347,7 @@ async def _locked(
         if plan.marks:
             await world.do(delivery.drop_mark, lock)
         with delivery.body(None):
-            return await world.call(function, *args, **kwargs)
+            return await call()
     return await world.do(delivery.refuse, refusal, lock)
 
 

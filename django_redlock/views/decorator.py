@@ -24,7 +24,7 @@ from django_redlock.locks.options import OnLost, unknown_keywords
 
 from .keys import Key, Names, ViewKey
 from .lock import View, ViewLock
-from .refusals import RETRY_AFTER, OnRefused, Responder, RetryAfter
+from .refusals import RETRY_AFTER, OnRefused, Responder, Result, RetryAfter
 
 V = TypeVar("V", bound=View)
 DECORATES: Final = "single_flight_decorates"  # of a decorator: its ViewLock
@@ -53,6 +53,7 @@ class Options(TypedDict, total=False):
     status: int
     retry_after: RetryAfter
     on_refused: OnRefused
+    result: Result
     on_unavailable: str
     limit: int | None
 
@@ -77,6 +78,7 @@ def single_flight(
     status: int = 409,
     retry_after: RetryAfter = RETRY_AFTER,
     on_refused: OnRefused = None,
+    result: Result = None,
     on_unavailable: str = "refuse",
     limit: int | None = None,
 ) -> Callable[[V], V]: ...  # written out for the documentation, which shows the overloads
@@ -102,6 +104,7 @@ def single_flight(
     status: int = 409,
     retry_after: RetryAfter = RETRY_AFTER,
     on_refused: OnRefused = None,
+    result: Result = None,
     on_unavailable: str = "refuse",
     limit: int | None = None,
     **unknown: Never,
@@ -138,6 +141,10 @@ def single_flight(
         on_refused: makes the response of a refused request: a function, called with the request
             and the ``Refusal``, which may return None for the usual response; or the name of a
             template, for clients that do not want JSON, with ``refusal`` in its context.
+        result: where a visitor sees what the first request has done, for a link on the page of a
+            refusal: an address, a name of the URLconf, or a plain function of the request that
+            returns either, an object with ``get_absolute_url``, or None. None: the link leads
+            back to the page that has sent the request.
         on_unavailable: "refuse": answer 503 when no majority of the nodes can be asked; "run": run
             the view without the lock, ``request.lease`` being None.
         limit: how many requests of one key run at a time, 1 to 128; takes one name. None: one.
@@ -157,7 +164,7 @@ def single_flight(
             "on_lost='cancel' is for an 'async with' block, and a view's lock may outlive the "
             "view: give a function or 'raise', or write 'async with redlock(...)' in the view"
         )
-    responder = Responder(status, retry_after, on_refused)
+    responder = Responder(status, retry_after, on_refused, result)
     if on_unavailable not in ("refuse", "run"):
         raise ValueError(f"on_unavailable={on_unavailable!r} is none of 'refuse', 'run'")
     view = first if callable(first) else None

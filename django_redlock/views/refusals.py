@@ -17,15 +17,21 @@ import json
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, ClassVar, Final, TypeAlias
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
+from django.apps import apps
+from django.core.exceptions import DisallowedHost, ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import render
+from django.shortcuts import render, resolve_url
+from django.templatetags.static import static
+from django.urls import NoReverseMatch
 from django.utils.html import format_html
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import get_language, get_language_bidi, gettext, gettext_noop
 
 from django_redlock.core.errors import LockTaken, NodesUnavailable
@@ -34,6 +40,7 @@ from django_redlock.core.reasons import ReasonCode
 
 from .keys import check_call
 
+logger = logging.getLogger("django_redlock")
 BUSY: Final = frozenset({409, 423, 429})  # statuses that may say that an equal request is running
 PROBLEM_TYPE: Final = "application/problem+json"
 RETRY_AFTER: Final = 1.0  # seconds: most requests are over sooner than their ttl
@@ -81,6 +88,10 @@ class Refusal:
         begun: whether the lock was refused inside of a view. Part of the work may be done, so the
             client shall not repeat the request blindly.
         form: the address of the form whose request ``idempotent`` refuses, for a link; else "".
+        result: the address that ``result=`` of the view names, for a link; "" if it names none, and
+            where no request has begun the work.
+        back: the address of the page that has sent the request, for a link; "" if it is not of
+            this site, and where a form that is opened anew would do the work twice.
     """
 
     status: int
@@ -88,6 +99,11 @@ class Refusal:
     error: Exception
     begun: bool = False
     form: str = ""
+    result: str = ""
+    back: str = ""
+    leads_back: ClassVar[bool] = (
+        True  # whether the page that has sent the request may be opened anew
+    )
 
     @property
     def title(self) -> str:
@@ -126,6 +142,7 @@ class Refusal:
 
 RetryAfter: TypeAlias = "float | Callable[[LockTaken], float | None]"
 OnRefused: TypeAlias = "str | Callable[[Any, Refusal], Any] | None"
+Result: TypeAlias = "str | Callable[[Any], Any] | None"
 
 
 # -- the decision ----------------------------------------------------------------------------------
@@ -167,6 +184,16 @@ def djangos_request(request: Any) -> Any:
     return getattr(request, "_request", request)
 
 
+def page_before(request: Any) -> str:
+    """Return the address of the page that has sent a request; "" if it names none of this site."""
+    page = request.headers.get("Referer", "")
+    with suppress(DisallowedHost):
+        host = request.get_host() if page else ""
+        if url_has_allowed_host_and_scheme(page, host, require_https=request.is_secure()):
+            return str(page)
+    return ""
+
+
 # -- the response ----------------------------------------------------------------------------------
 
 _REFUSED: Final = "redlock_refused"  # the request's attribute: the status of its refusal
@@ -175,9 +202,10 @@ _FRAMEWORKS: Final = frozenset({"rest_framework", "ninja", "ninja_extra"})
 _PAGE: Final = (
     '<!doctype html>\n<html lang="{}" dir="{}">\n<meta charset="utf-8">\n'
     '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-    '<meta name="color-scheme" content="light dark">\n'  # no style, which a CSP would refuse
-    "<title>{}</title>\n<main>\n<h1>{}</h1>\n<p>{}</p>\n{}</main>\n"
+    '<meta name="color-scheme" content="light dark">\n'
+    "{}<title>{}</title>\n<main>\n<h1>{}</h1>\n<p>{}</p>\n{}</main>\n"
 )
+_STYLE: Final = '<link rel="stylesheet" href="{}">\n'  # a CSP would refuse a style in the page
 _LINK: Final = '<p><a href="{}">{}</a></p>\n'
 
 
@@ -192,6 +220,7 @@ class Responder:
     status: int = 409
     retry_after: RetryAfter = RETRY_AFTER
     on_refused: OnRefused = None
+    result: Result = None
 
     def __post_init__(self) -> None:
         given: Any = self.status  # a list cannot be looked up in a set
@@ -217,6 +246,15 @@ class Responder:
             )
         if callable(self.on_refused):
             check_call("on_refused", self.on_refused, "request", "refusal")
+        if iscoroutinefunction(self.result) or not (
+            self.result is None or isinstance(self.result, str) or callable(self.result)
+        ):
+            raise TypeError(
+                "result must be an address, the name of one in the URLconf, or a plain function of "
+                f"the request, not {self.result!r}"
+            )
+        if callable(self.result):
+            check_call("result", self.result, "request")
 
     def check_plain(self) -> None:
         """Check that no response has to be awaited.
@@ -237,6 +275,7 @@ class Responder:
 
     def respond(self, request: Any, refusal: Refusal) -> HttpResponseBase:
         """Make the response, and mark the request for ``IgnoreRefusals``."""
+        refusal = self._with_links(request, refusal)
         made = None
         if callable(self.on_refused):
             made = self.on_refused(request, refusal)
@@ -248,11 +287,29 @@ class Responder:
     async def arespond(self, request: Any, refusal: Refusal) -> HttpResponseBase:
         """Make the response as ``respond`` does, in a task."""
         if iscoroutinefunction(self.on_refused):
+            refusal = await sync_to_async(self._with_links)(request, refusal)
             return _finished(request, refusal, await self.on_refused(request, refusal))
-        if self.on_refused is None:
+        if self.on_refused is None and not callable(self.result):
             return self.respond(request, refusal)
         respond = sync_to_async(self.respond)  # a page may show the user, and that may be a query
         return await respond(request, refusal)
+
+    def _with_links(self, request: Any, refusal: Refusal) -> Refusal:
+        """Return the refusal with the addresses that a page may link to."""
+        has_begun = refusal.begun or isinstance(refusal.error, LockTaken)
+        result = self._address(request) if has_begun else ""
+        back = page_before(request) if refusal.leads_back else ""
+        return replace(refusal, result=result, back=back)
+
+    def _address(self, request: Any) -> str:
+        named = self.result(request) if callable(self.result) else self.result
+        if named is None:
+            return ""
+        try:
+            return str(resolve_url(named))
+        except NoReverseMatch:  # a page without a link is better than none
+            logger.exception("result= of a view names no address")
+            return ""
 
 
 def _finished(request: Any, refusal: Refusal, made: Any) -> HttpResponseBase:
@@ -280,9 +337,24 @@ def _usual(request: Any, refusal: Refusal) -> HttpResponse:
     language = get_language() or "en"
     direction = "rtl" if get_language_bidi() else "ltr"
     heading, detail = refusal.heading, refusal.detail
-    link = format_html(_LINK, refusal.form, gettext("Open the form again")) if refusal.form else ""
-    page = format_html(_PAGE, language, direction, heading, heading, detail, link)
+    address = refusal.form or refusal.result or refusal.back
+    if refusal.form:
+        text = gettext("Open the form again")
+    elif refusal.result:
+        text = gettext("Look at the result")
+    else:
+        text = gettext("Back to the previous page")
+    link = format_html(_LINK, address, text) if address else ""
+    page = format_html(_PAGE, language, direction, _style(), heading, heading, detail, link)
     return HttpResponse(page, status=refusal.status)
+
+
+def _style() -> str:
+    """Return the link to the style sheet; "" where the site cannot serve it."""
+    if all(map(apps.is_installed, ("django.contrib.staticfiles", "django_redlock"))):
+        with suppress(ImproperlyConfigured, ValueError):  # it is not in the manifest
+            return format_html(_STYLE, static("django_redlock/refused.css"))
+    return ""
 
 
 def wants_json(request: Any) -> bool:

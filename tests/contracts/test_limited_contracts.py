@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from django_redlock import LeaseLost, LockTaken, assert_locked, conf, current_lease, redlock
+from django_redlock.core import wait as waiting
 from django_redlock.core.commands import Acquire
 from django_redlock.core.slots import MARK, name_of
 from django_redlock.events import Event, EventKind, subscribe, unsubscribe
@@ -22,7 +23,7 @@ from django_redlock.inspection import revoke
 from django_redlock.inspection.survey import surveying
 from django_redlock.leases.lease import Lease
 from django_redlock.nodes.memory import MemoryNode
-from tests.simulation.mutants import Patch, with_edits
+from tests.simulation.mutants import Edit, Patch, with_edits
 from tests.support.waiting import eventually
 
 from .test_contracts import MAX_TTL, nothing_held, style, world
@@ -253,7 +254,8 @@ def test_a_release_of_any_slot_wakes_a_waiter():
 def stand_in_line(name: str, count: int = 1) -> bool:
     """Whether so many of this process stand in the line of the limited lock."""
     lines = conf.backend("default").group.queue.__self__.local.queues  # type: ignore[attr-defined]
-    return len(lines.get(f"redlock:queue:{name}{MARK}", ())) == count
+    start = f"redlock:queue:{name}{MARK}"
+    return sum(len(line) for key, line in lines.items() if key.startswith(start)) == count
 
 
 def test_two_releases_at_once_wake_two_waiters():
@@ -275,6 +277,40 @@ def test_two_releases_at_once_wake_two_waiters():
     for waiter in waiters:
         waiter.join(2 * MAX_TTL)
     assert sorted(got, key=str) == [0, 1]
+
+
+def overtaken(within: float) -> None:
+    """Slot 2 is released while one waits for 0 or 1, and another behind him for any of three."""
+    leases, got, done = [*taken(2), redlock("name", limit=3).acquire()], [], threading.Event()
+
+    def wait(limit: int) -> None:
+        with redlock("name", limit=limit, wait=60) as lease:
+            got.append((limit, lease.slot))
+            done.set()
+
+    waiters = [threading.Thread(target=wait, args=(limit,)) for limit in (2, 3)]
+    for count, waiter in enumerate(waiters, 1):
+        waiter.start()
+        eventually(partial(stand_in_line, "name", count))
+    leases.pop().release()
+    done.wait(within)
+    first = list(got)
+    give_back(leases)
+    for waiter in waiters:
+        waiter.join(MAX_TTL)
+    assert first == [(3, 2)]
+
+
+def test_who_waits_for_fewer_slots_keeps_nobody_from_another():
+    """As while a new version is rolled out, or where the limit is a setting that was changed."""
+    overtaken(MAX_TTL)
+
+
+def test_one_line_for_all_limits_is_noticed():
+    """A broken variant: who stands behind a smaller limit looks at no node until it has left."""
+    one = Edit(waiting, "wait_for_slot", "{MARK}{len(slots)}", "{MARK}")
+    with with_edits(one), pytest.raises(AssertionError):
+        overtaken(2.0)
 
 
 def test_takers_who_reach_three_of_five_nodes_each_are_no_more_than_k(request):

@@ -14,11 +14,15 @@ from typing import Any
 import pytest
 
 from django_redlock import LeaseLost, LockTaken, conf, current_lease, redlock
-from django_redlock.core import completion
+from django_redlock.core import completion, hold
+from django_redlock.core.protocol import Sleep
 from django_redlock.core.reasons import ReasonCode
+from django_redlock.events import Event, EventKind, subscribe, unsubscribe
+from django_redlock.leases.lease import Lease
 from django_redlock.locks import once as once_module
 from django_redlock.locks.once import OnceLock, OnceRun
-from tests.simulation.mutants import Patch, with_edits
+from django_redlock.nodes.memory import MemoryNode
+from tests.simulation.mutants import Edit, Patch, with_edits
 from tests.support.waiting import eventually
 
 from .test_contracts import MAX_TTL, World, is_free, nothing_held, style, world
@@ -232,6 +236,47 @@ def test_all_who_wait_hear_that_the_work_is_done(world, enter, caplog):
     assert [run.fresh for run in found] == [False] * 4
 
 
+def unwoken(enter: Callable[..., OnceRun], within: float) -> None:
+    """The holder is killed behind the record, and wakes nobody."""
+    found: list[OnceRun] = []
+    lock = redlock("name", wait=MAX_TTL * 10)
+    threads = [
+        threading.Thread(target=lambda: found.append(enter(lock.once(keep=0.5 * MAX_TTL))))
+        for _ in range(2)
+    ]
+
+    def wait_for_both() -> None:
+        for each in threads:
+            each.start()
+        group = conf.backend("default").group
+        eventually(lambda: sum(group.waiting().values()) == 2, within=MAX_TTL)
+
+    silent = Patch(hold, "wake_next", lambda _: lambda *_: Sleep(0.0))
+    try:
+        with with_edits(silent):
+            enter(redlock("name").once(keep=DAY), wait_for_both)
+            eventually(lambda: len(found) == 2, within=within)
+    finally:
+        redlock.revoke("name")
+        for each in threads:
+            each.join(MAX_TTL)
+    assert [run.fresh for run in found] == [False] * 2
+
+
+def test_who_waits_finds_the_record_though_nobody_wakes_it(world, enter):
+    """It looks now and then, and a look tells it: else it would wait for as long as the record."""
+    unwoken(enter, MAX_TTL)
+
+
+def test_a_look_that_takes_a_record_for_a_holder_is_noticed(world, enter, request):
+    """A broken variant."""
+    if request.node.callspec.params["world"] != "memory":
+        pytest.skip("the nodes in memory are broken, and no others")
+    blind = Edit(MemoryNode, "_look", "-2 if done else ", "")
+    with with_edits(blind), pytest.raises(AssertionError, match="not within"):
+        unwoken(enter, 2.0)
+
+
 def test_a_decorated_function_runs_once_and_returns_none_then(world, style):
     """For each lock that its arguments make; the result of a run is its caller's."""
     ran: list[int] = []
@@ -290,6 +335,45 @@ def test_an_end_that_is_interrupted_records_all_the_same(world, enter, monkeypat
     with pytest.raises(KeyboardInterrupt):
         enter(redlock("name").once(keep=DAY))
     eventually(lambda: len(records(world)) == 5)
+
+
+def interrupted_behind_the_record(enter: Callable[..., OnceRun]) -> list[object]:
+    """What is told of the lease whose record is on all nodes when an exception comes."""
+    heard: list[object] = []
+    calls: list[int] = []
+
+    def interrupts(real: Callable[..., object]) -> Callable[..., object]:
+        def wake_next(*args: object) -> object:
+            calls.append(1)
+            if len(calls) == 1:
+                raise KeyboardInterrupt
+            return real(*args)
+
+        return wake_next
+
+    def hear(event: Event) -> None:
+        heard.append(event.kind)
+
+    subscribe(hear, (EventKind.LOST, EventKind.RELEASED))
+    try:
+        with with_edits(Patch(hold, "wake_next", interrupts)), pytest.raises(KeyboardInterrupt):
+            enter(redlock("name", on_lost=heard.append).once(keep=DAY))
+    finally:
+        unsubscribe(hear, (EventKind.LOST, EventKind.RELEASED))
+    return heard
+
+
+def test_an_end_that_is_interrupted_makes_up_no_loss(world, enter):
+    """The second time the names are records already: nobody else has had them."""
+    assert interrupted_behind_the_record(enter) == [EventKind.RELEASED]
+    eventually(lambda: len(records(world)) == 5)
+
+
+def test_a_loss_that_is_made_up_is_noticed(world, enter):
+    """A broken variant."""
+    hasty = Edit(Lease, "recording", "(why is not None or not again) and ", "")
+    with with_edits(hasty):
+        assert EventKind.LOST in interrupted_behind_the_record(enter)
 
 
 @pytest.mark.parametrize(

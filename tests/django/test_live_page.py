@@ -159,3 +159,47 @@ def test_a_tab_that_nobody_sees_asks_for_nothing(visit):  # noqa: F811
         assert visitor.names() == []
         visitor.page.evaluate("delete document.hidden")
         visitor.page.wait_for_selector(".redlock-locks th >> text='a'")
+
+
+def test_the_page_of_one_lock_is_alive_and_leaves_its_form_alone(visit):  # noqa: F811
+    """Seconds run down and begin anew, a release is seen, and what somebody types stays."""
+    with elsewhere("report:7", ttl=6, renew=True) as release:
+        visitor = visit()
+        page = visitor.page
+        visitor.follow("text=report:7")
+        assert page.inner_text("h1.redlock-name") == "report:7"
+        assert page.title().startswith("report:7 | ")
+        assert not page.is_visible("#id_now")
+        page.fill("#id_reason", "hangs since noon")
+        page.evaluate("window.notReloaded = true")
+        for expression in ("now < 5", "now > 5.2"):  # it was renewed, a third of its ttl later
+            page.wait_for_function(
+                f"left => {{ const now = Number(document.querySelector(left).textContent);"
+                f" return {expression}; }}",
+                arg=LEFT,
+            )
+        page.click("summary")
+        assert page.is_visible("#id_now")
+        release()
+        page.wait_for_selector("text=nobody holds 'report:7'")
+        assert page.input_value("#id_reason") == "hangs since noon"
+        assert page.is_visible("#id_now")
+        assert page.evaluate("window.notReloaded")
+
+
+@pytest.mark.nightly
+def test_what_is_wrong_with_a_form_stays(visit):  # noqa: F811
+    """The page brings its lock up to date, and not the answer to who sent the form."""
+    with elsewhere("report:7", ttl=60):
+        visitor = visit()
+        page = visitor.page
+        visitor.follow("text=report:7")
+        page.evaluate("document.querySelector('[name=seen]').value = 'forged'")
+        visitor.follow("text=Take it away")
+        before = page.inner_text(LEFT)
+        page.wait_for_function(
+            "([left, before]) => document.querySelector(left).textContent !== before",
+            arg=[LEFT, before],
+        )
+        page.wait_for_timeout(3 * EVERY * 1000)
+        assert "Look again: the holder has changed" in page.inner_text("[role=alert]")

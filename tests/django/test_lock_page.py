@@ -48,6 +48,22 @@ def test_the_list_leads_to_the_page_of_each_lock(viewer, memory):
     assert "nobody holds &#x27;left&#x27; for certain" in shown(viewer, "left").content.decode()
 
 
+@pytest.mark.parametrize("name", ["report:42 & more", *HOSTILE])
+def test_the_name_is_the_title_and_the_heading(viewer, name):
+    """Also of one that nobody holds, and of a slot."""
+    title = escape(printable(name))
+    text = shown(viewer, name).content.decode()
+    assert f"<title>{title} | " in text
+    assert f'<h1 class="redlock-name"><bdi>{title}</bdi></h1>' in text
+
+
+def test_a_slot_is_named_in_the_heading(viewer):
+    """With its number."""
+    with redlock("openai", limit=3) as lease:
+        text = viewer.get(LOCK, {"name": "openai", "slot": lease.slot}).content.decode()
+    assert f"<bdi>openai (slot {lease.slot} of 3)</bdi></h1>" in text
+
+
 def test_without_a_majority_it_is_said_why(viewer, memory):
     """In the words of the nodes."""
     memory.down = {0, 1, 2}

@@ -153,6 +153,7 @@ def test_everybody_can_read_the_pages_in_other_languages(auditor, live_server, l
     cookies = cookies_of(User.objects.create_superuser("operator"))
 
     def submit(page: Page) -> None:
+        page.click("summary")
         page.check("#id_now")
         page.click(".redlock-form input[type=submit]")
         page.wait_for_selector(".errorlist")
@@ -176,6 +177,7 @@ def test_everybody_can_read_the_page_of_one_lock(auditor, live_server):
     cookies = cookies_of(User.objects.create_superuser("operator"))
 
     def submit(page: Page) -> None:
+        page.click("summary")
         page.check("#id_now")
         page.click(".redlock-form input[type=submit]")
         page.wait_for_selector(".errorlist")

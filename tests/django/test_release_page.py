@@ -98,9 +98,13 @@ def test_it_is_taken_from_the_holder_that_was_shown(releaser, lease):
 
 
 def test_deleting_the_key_wants_to_be_confirmed(releaser, lease):
-    """Two may believe in the name then."""
+    """Two may believe in the name then. The way to it is folded until somebody has gone it."""
+    shown = releaser.get(RELEASE, {"name": NAME}).content.decode()
+    folded = shown.partition("<details>")[2].partition("</details>")[0]
+    assert [each in folded for each in ("id_now", "id_sure", "id_reason")] == [True, True, False]
     form = form_of(releaser) | {"now": "on"}
     response = send(releaser, form)
+    assert "<details open>" in response.content.decode()
     assert "Confirm this, or do not delete the key now." in response.content.decode()
     lease.extend()
     assert send(releaser, form | {"sure": "on"}).status_code == 302
@@ -134,6 +138,7 @@ def test_another_client_can_only_be_deleted(releaser, patient_nodes):
         with node.client() as client:
             client.set("redlock:lock:theirs", "another client's", px=60_000)
     form = form_of(releaser, "theirs")
+    assert "<details open>" in releaser.get(RELEASE, {"name": "theirs"}).content.decode()
     assert "another client holds" in send(releaser, form, "theirs").content.decode()
     form |= {"now": "on", "sure": "on"}
     assert send(releaser, form, "theirs").status_code == 302

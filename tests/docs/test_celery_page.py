@@ -1,4 +1,4 @@
-"""The examples of "Lock a Celery task" run as they stand, in a project of their own."""
+"""The examples of the pages about Celery run as they stand, in one project of their own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.celery.site import end
 from tests.docs.pages import ROOT, Block, Reader, blocks, reader
 from tests.support.waiting import eventually
 
-PAGE = ROOT / "docs/how-to/celery.md"
+PAGES = [ROOT / f"docs/how-to/{name}.md" for name in ("celery", "celery-in-production")]
 IMPORT = "mysite/__init__.py"  # by which a web process comes to know the Celery app
 IN_MEMORY = """\
 REDLOCK = {"default": {"NODES": ["memory://a", "memory://b", "memory://c"]}}
@@ -54,21 +54,23 @@ LONG = 60.0  # seconds for what takes a second on a machine that has the time
 
 
 def commands() -> list[str]:
-    """The lines of the page's consoles, in order."""
-    consoles = [block.text for block in blocks(PAGE) if block.language == "console"]
+    """The lines of the pages' consoles, in order."""
+    found = [block for page in PAGES for block in blocks(page)]
+    consoles = [block.text for block in found if block.language == "console"]
     return [line.removeprefix("$ ") for text in consoles for line in text.splitlines()]
 
 
-def written(page: Path) -> list[Block]:
-    """The examples of a page, those in its lists too."""
-    return [block for block in blocks(page, nested=True) if block.language == "python"]
+def written() -> list[Block]:
+    """The examples of the pages, those in their lists too, in the order of a reader."""
+    found = [block for page in PAGES for block in blocks(page, nested=True)]
+    return [block for block in found if block.language == "python"]
 
 
 def follow(someone: Reader, settings: str, *, without: str = "") -> None:
-    """Make the project of the page: its commands, its files, and the addresses of one's own."""
+    """Make the project of the pages: its commands, its files, and the addresses of one's own."""
     ours = "django-admin", "python manage.py"
     someone.begin(*(command for command in commands() if command.startswith(ours)))
-    for block in written(PAGE):
+    for block in written():
         assert block.file, "an example without a file would run nowhere"
         if block.file != without:
             someone.write(block)
@@ -103,6 +105,15 @@ for task, name in [(tasks.import_shop, "import:3"), (tasks.export_shop, "export:
     with held(name):
         assert task(3)["skipped"]
 assert tasks.build_index(3) == "index 3"
+
+assert tasks.index(3) == "indexed 3"
+assert tasks.fetch(3) == "account 3"
+tasks.saved(None, type("Row", (), {"pk": 9}))
+assert tasks.index.delay(9).duplicate
+
+assert tasks.export_tenant(3) == "tenant 3"
+assert tasks.send_digest(3) == "digest 3"
+assert tasks.send_digest(3)["skipped"]  # for 20 hours
 
 assert tasks.sync_account(3) == "account 3"
 assert tasks.poll(3) == "shop 3"
@@ -280,7 +291,7 @@ def test_check_finds_tasks_without_the_app_of_the_project(someone):
     said = " ".join(checked(someone, code=0).split())
     assert "W027) The task reports.tasks.build_report and 1 more is imported by" in said
     assert "Write 'from .celery import app as celery_app' in mysite/__init__.py." in said
-    (given,) = [block for block in written(PAGE) if block.file == IMPORT]
+    (given,) = [block for block in written() if block.file == IMPORT]
     someone.write(given)
     assert "no issues" in someone.run("python manage.py check")
 
@@ -434,7 +445,7 @@ def result_of(site: str, task: str) -> Any:
 @pytest.mark.slow
 def test_after_a_purge_the_command_of_the_page_removes_the_mark(someone, addresses):
     """Until then a message is a duplicate of one that nobody has any more."""
-    assert "`manage.py redlock_release --task ID`" in PAGE.read_text()
+    assert "`manage.py redlock_release --task ID`" in PAGES[-1].read_text()
     follow(someone, addresses)
     send = "print(tasks.sync_account.delay(3).duplicate)"
     someone.type(f"from reports import tasks; {send}")

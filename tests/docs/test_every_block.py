@@ -68,6 +68,9 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/how-to/celery.md": {
         "python": "tests/docs/test_celery_page.py::test_the_tasks_of_the_page_run_and_are_locked"
     },
+    "docs/how-to/celery-in-production.md": {
+        "python": "tests/docs/test_celery_page.py::test_the_tasks_of_the_page_run_and_are_locked"
+    },
     "docs/how-to/errors.md": {
         "python": f"{DOCS}::test_the_errors_are_handled_as_the_page_says",
         "text": f"{HERE}::test_the_text_of_an_error_is_as_the_pages_show_it",
@@ -349,7 +352,7 @@ def test_a_node_takes_the_lines_of_its_configuration(patient_nodes):
 
 def test_the_tables_of_the_status_page_are_what_is_printed(memory):
     """The locks that the page shows are printed so, with all nodes and with one that is down."""
-    first, second, _ = [
+    first, second, *_ = [
         each.text for each in blocks(STATUS, nested=True) if each.language == "text"
     ]
     some_minutes_ago = int((time.time() - 12 * 60) * 1e6)

@@ -21,13 +21,15 @@ from django.template import Context, engines
 from django.test import AsyncClient, Client
 from django.urls import path
 
-from django_redlock.idempotency import idempotent, keys
+from django_redlock import redlock
+from django_redlock.idempotency import idempotent
+from django_redlock.views import refusals
 from tests.docs.pages import ROOT, blocks
 from tests.support.replays import note_broken
 from tests.views.asking import BROWSER, urls
 
-from .shop import order, orders_made, records
-from .test_views import SESSIONS, anybody
+from .shop import KEY, order, orders_made, records
+from .test_views import SESSIONS, anybody, identity
 
 pytestmark = pytest.mark.django_db
 BACK = "http://testserver/buy/"  # the page with the form
@@ -80,9 +82,10 @@ class Browser:
             return self.client.post("/buy/do/", fields, headers=headers)
 
 
-def links(answer: Any) -> list[str]:
-    """The addresses on a page."""
-    return [unescape(each) for each in re.findall(r'<a href="([^"]*)"', answer.content.decode())]
+def links(answer: Any, text: str = "Open the form again") -> list[str]:
+    """The addresses of a page's links with a text."""
+    found = re.findall(rf'<a href="([^"]*)">{text}</a>', answer.content.decode())
+    return [unescape(each) for each in found]
 
 
 # -- whose key it is -------------------------------------------------------------------------------
@@ -147,6 +150,7 @@ def refused(browser: Browser, caplog: pytest.LogCaptureFixture, *back: str) -> t
     assert answer.status_code == 400
     assert orders_made() == 0
     assert links(answer) == list(back)
+    assert links(answer, "Back to the previous page") == ([] if back else [BACK])
     said = [each for each in caplog.records if each.name == "django_redlock"]
     assert [each.levelno for each in said] == [logging.WARNING]
     assert f"the idempotent of {__name__}, line" in said[0].getMessage()
@@ -166,7 +170,10 @@ def test_nobodys_key_is_told_to_the_developer(caplog):
 
 
 def test_a_form_without_the_tag_is_told_to_the_developer(caplog):
-    """The same, and no link, for the form would be the same; a program is told itself, unlogged."""
+    """The same, and nobody is asked to open the form, which would be the same.
+
+    A program is told itself, unlogged.
+    """
     browser = Browser(without_tag)
     shown, logged = refused(browser, caplog)
     assert "key" not in shown
@@ -184,6 +191,33 @@ def test_who_has_a_user_needs_no_session():
     request.user, request.session = User(pk=7), SessionStore()
     TEMPLATE.render({}, request)
     assert not request.session.modified
+
+
+# -- while the first one runs, or has died --------------------------------------------------------
+
+
+def test_a_form_that_was_sent_twice_is_not_opened_anew():
+    """Nobody can say that the first one goes on: it may be dead. Loaded again, it is done once.
+
+    A link back would lead to a form with a new key, so the page has none; it may lead to what the
+    first one has made.
+    """
+    for options, result in (({}, []), ({"result": "/orders/"}, ["/orders/"])):
+        browser = Browser(page, anybody(order, wait=0, **options), *SESSIONS)
+        fields = {"seats": "2", "idempotency_key": KEY}
+        with redlock(f"idempotency:{identity()}"):
+            answer = browser.send(fields)
+            program = browser.send(fields, accept="application/json")
+        shown = answer.content.decode()
+        assert answer.status_code == 409
+        assert "is still being processed or was interrupted" in shown
+        assert "load this page again" in shown
+        assert "goes on" not in shown
+        assert links(answer, "Back to the previous page") == []
+        assert links(answer, "Look at the result") == result
+        assert "with the same key" in json.loads(program.content)["detail"]
+    assert browser.send(fields).status_code == 201
+    assert orders_made() == 1
 
 
 # -- Back, change, send ----------------------------------------------------------------------------
@@ -219,7 +253,7 @@ def test_the_link_stays_on_the_site(referer):
 
 def test_a_link_that_leaves_the_site_is_noticed(monkeypatch):
     """Without the rule the page leads to whom the request names."""
-    monkeypatch.setattr(keys, "url_has_allowed_host_and_scheme", lambda *_, **__: True)
+    monkeypatch.setattr(refusals, "url_has_allowed_host_and_scheme", lambda *_, **__: True)
     note_broken("the site of the link")
     browser = Browser(page, None, *SESSIONS)
     fields = browser.open()
@@ -229,7 +263,7 @@ def test_a_link_that_leaves_the_site_is_noticed(monkeypatch):
 
 
 def test_a_key_of_ones_own_that_names_too_little(caplog):
-    """Opened again, the form would be refused for ever: no link, and the developer is told."""
+    """Opened again, the form would be refused for ever: nobody is asked to, the log says why."""
     browser = Browser(page, idempotent(key="buy", scope="anybody")(order), *SESSIONS)
     browser.send(browser.open())
     answer = browser.send(browser.open() | {"seats": "3"})

@@ -24,6 +24,7 @@ from django_redlock.locks import leader as leader_module
 from django_redlock.locks.leader import Leader
 from django_redlock.testing import EmbeddedNodes, assert_free, assert_taken, stale, unavailable
 from tests.simulation.mutants import Patch, with_edits
+from tests.simulation.mutants.edits import Edit
 from tests.support.waiting import eventually
 
 NUMBERS = itertools.count()
@@ -269,6 +270,37 @@ def test_who_cannot_begin_gives_the_name_back_and_tries_again(begin, caplog):
     assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError] * 2
 
 
+def leads_again_after_an_exit() -> bool:
+    """``on_elected`` ends its thread by mistake, once."""
+    told = Told()
+
+    def exits(lease: Lease) -> None:
+        told.elected(lease)
+        if len(told.leases) == 1:
+            sys.exit("by mistake")
+
+    with redlock("beat").leader(on_elected=exits) as leader:
+        told.lease()
+        ended = leader._ended
+        assert ended is not None
+        eventually(lambda: len(told.leases) > 1 or not ended.empty())
+        return len(told.leases) > 1
+
+
+@pytest.mark.usefixtures("restless")
+def test_an_exit_in_its_thread_ends_no_campaign():
+    """A thread ignores it silently, and this process would lead no more."""
+    assert leads_again_after_an_exit()
+
+
+@pytest.mark.usefixtures("restless")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_campaign_that_an_exit_ends_is_caught():
+    """Broken: as of any thread."""
+    with with_edits(Edit(Leader, "_run", "(Exception, SystemExit)", "Exception")):
+        assert not leads_again_after_an_exit()
+
+
 def test_an_error_while_it_stops_is_logged(begin, caplog):
     """The campaign goes on, and the name is released."""
     told = Told()
@@ -337,12 +369,12 @@ def test_news_of_an_earlier_lease_deposes_nobody():
 def test_a_thread_that_was_not_started_for_certain_campaigns_for_nobody(monkeypatch):
     """An interruption of the start leaves no leader behind, and the block can be entered again."""
 
-    def interrupted(_: threading.Thread) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     leader = redlock("beat").leader()
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", interrupted)
+        patch.setattr(leader_module, "start_thread", interrupted)
         with pytest.raises(KeyboardInterrupt):
             leader.__enter__()
     with leader:
@@ -426,6 +458,51 @@ def test_a_coroutine_function_is_cancelled_with_the_lease(swallows):
     asyncio.run(main())
     assert said == ["elected", "cancelled", "lost"] * 2
     assert_free("beat")
+
+
+def stop_meets_the_end_of_the_block() -> list[str]:
+    """The lease is lost; while ``on_lost`` stops what the election began, the block ends."""
+    said: list[str] = []
+    leases: list[Lease] = []
+
+    async def main() -> None:
+        stopping, end = asyncio.Event(), asyncio.Event()
+
+        async def stop(_: Lease) -> None:
+            stopping.set()
+            await end.wait()
+            said.append("stopped")
+
+        async def leave() -> None:
+            async with redlock("beat").leader(on_elected=leases.append, on_lost=stop):
+                while not leases:  # noqa: ASYNC110 - a helper of tests
+                    await asyncio.sleep(0.005)
+                stale(leases[0])
+                await stopping.wait()
+            said.append("left")
+
+        async with asyncio.timeout(LONG):
+            left = asyncio.create_task(leave())
+            await stopping.wait()
+            for _ in range(10):  # turns of the loop, in which the block ends
+                await asyncio.sleep(0)
+            end.set()
+            await left
+
+    asyncio.run(main())
+    assert_free("beat")
+    return said
+
+
+def test_an_on_lost_that_runs_is_not_cancelled_by_the_end_of_the_block():
+    """Half of a stop leaves the other half running."""
+    assert stop_meets_the_end_of_the_block() == ["stopped", "left"]
+
+
+def test_a_block_that_cancels_its_on_lost_is_caught():
+    """Broken: it cancels the campaign whatever that does."""
+    with with_edits(Edit(Leader, "__aexit__", "if not self._stopping:", "if True:")):
+        assert stop_meets_the_end_of_the_block() == ["left"]
 
 
 # -- where it makes no sense ----------------------------------------------------------------------

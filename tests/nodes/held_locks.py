@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import importlib.util
 import json
 import os
 import pkgutil
@@ -32,15 +33,18 @@ from django.dispatch import Signal
 
 PATIENCE = 30  # seconds, in which a child that hangs is certain to
 LOCKS = (type(threading.Lock()), type(threading.RLock()))
+OURS = "django_redlock"
 MANY = (list, tuple, set, frozenset, deque, weakref.WeakSet)
 
 
 def ours() -> list[types.ModuleType]:
-    """All modules of the package that can be imported."""
+    """All modules of the package that can be imported, with this Django."""
     import django_redlock
 
-    inside = pkgutil.walk_packages(django_redlock.__path__, "django_redlock.")
-    return [django_redlock, *(importlib.import_module(each.name) for each in inside)]
+    inside = [each.name for each in pkgutil.walk_packages(django_redlock.__path__, f"{OURS}.")]
+    if importlib.util.find_spec("django.tasks") is None:
+        inside = [each for each in inside if not each.startswith(f"{OURS}.tasks.")]
+    return [django_redlock, *map(importlib.import_module, inside)]
 
 
 def parts(thing: Any) -> Iterator[tuple[str, Any]]:

@@ -1292,6 +1292,18 @@ def test_a_mark_is_removed_by_its_nonce_its_id_or_by_an_operator(pair):
     assert pair.unmark(NONCES[1], "a", ANY_TASK)[1] == b"GONE"
 
 
+def test_a_look_tells_that_nobody_holds_what_was_done_once(pair):
+    """Who waits is to ask: if it was not told, it would wait for as long as the record lasts."""
+    for value, gone in (("once::12:me", True), ("once::12:", True), ("once::x:me", False)):
+        pair.put("a", value, 40_000)
+        assert (pair.look("a", STEP)[2] == -2) is gone
+    pair.delete("a")
+    pair.client.rpush(f"{LOCK}a", "no text")
+    pair.memory.keys[f"{LOCK}a"] = ("no text", None)
+    pair.fleeting = True  # what is no text is not compared
+    assert pair.look("a", STEP)[2] == -1
+
+
 def test_a_look_tells_how_long_and_notes(pair):
     """The time the key has left, or that there is none; notes that are old news go."""
     assert pair.look("a", STEP)[2] == -2

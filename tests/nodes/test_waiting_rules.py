@@ -131,6 +131,30 @@ def side(request: pytest.FixtureRequest) -> Iterator[Side]:
         yield made
 
 
+def leaving_with_a_slot_in_mind(side: Side) -> None:
+    """A waiter that has seen a slot free leaves, and nothing has come; then something has."""
+    for late, which in ((None, 2), (Wakeup(broken=True), 2), (Wakeup(NONCE, which=1), 1)):
+        ticket = Waiter(QUEUE, queues=("0", "1", "2"))
+        assert side.ask(JoinQueue(ticket, 0.0)) is True
+        side.block(ticket, 0)
+        side.places.made[-1].late = late
+        ticket.which = 2
+        assert side.ask(LeaveQueue(ticket)) == (late.wakeup if late else "")
+        assert ticket.which == which
+
+
+def test_a_waiter_that_leaves_keeps_the_slot_that_it_has_seen_free(side):
+    """Only a wake-up has a list of its own."""
+    leaving_with_a_slot_in_mind(side)
+
+
+def test_a_slot_that_is_forgotten_is_noticed(side):
+    """Broken: the waiter wishes slot 0, whichever is free."""
+    forgets = Edit(queue, "_wakeup_at", 'return ""', 'ticket.which = 0; return ""')
+    with with_edits(forgets), pytest.raises(AssertionError):
+        leaving_with_a_slot_in_mind(side)
+
+
 def test_the_first_goes_to_the_nodes_and_the_next_when_it_has_left(side):
     """The second is told within its time, or not at all."""
     first, second = Waiter(QUEUE), Waiter(QUEUE)
@@ -255,7 +279,7 @@ def test_a_child_has_no_place_of_its_parent(side):
             test_a_forgotten_waiter_has_left,
         ),
         (
-            Edit(queue, "_wakeup_at", 'outcome.wakeup if outcome is not None else ""', '""'),
+            Edit(queue, "_wakeup_at", "return outcome.wakeup", 'return ""'),
             test_moving_to_another_node_leaves_the_first,
         ),
     ],

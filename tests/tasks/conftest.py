@@ -32,9 +32,13 @@ class Desk:
 
     def work(self, backend: str = "default") -> None:
         """Let a new worker do what is ready, as ``manage.py db_worker --batch``."""
+        self.worker(backend).run()
+
+    def worker(self, backend: str = "default") -> Any:
+        """A new worker."""
         from django_tasks_db.management.commands.db_worker import Worker
 
-        Worker(
+        return Worker(
             queue_names=["default"],
             interval=0,
             batch=True,
@@ -43,7 +47,7 @@ class Desk:
             max_tasks=None,
             worker_id=uuid.uuid4().hex,
             excluded_queue_names=[],
-        ).run()
+        )
 
     def rows(self, **fields: Any) -> Any:
         """The tasks in the table, the first one first."""

@@ -241,6 +241,53 @@ def test_what_has_finished_does_not_run_again(desk, task):
     assert jobs.log == [2024]
 
 
+def test_the_result_of_a_task_that_had_come_back_stays(desk):
+    """It has a header, and is done: when it is delivered again, what it has returned stays."""
+    first = jobs.retrying.enqueue(2024)
+    with hold("report:2024"):
+        desk.work()
+    desk.make_due()
+    desk.work()
+    (row,) = desk.rows().exclude(id=first.id)
+    assert row.return_value == "report:2024"
+    desk.deliver_again(row)
+    desk.work()
+    row.refresh_from_db()
+    assert (row.status, row.return_value, jobs.log) == (DONE, "report:2024", [2024])
+
+
+def test_the_result_that_was_stored_after_a_copy_was_claimed_stays(desk):
+    """The copy knows the row as it was: it asks again, and does not store that over the result."""
+    from django_tasks_db.models import DBTaskResult
+
+    result = jobs.retrying.enqueue(2024)
+    known = DBTaskResult.objects.get(id=result.id)
+    assert after(desk, result).return_value == "report:2024"
+    known.claim("another worker")
+    desk.worker().run_task(known)
+    result.refresh()
+    assert (result.status, result.return_value, jobs.log) == (DONE, "report:2024", [2024])
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        test_the_result_of_a_task_that_had_come_back_stays,
+        test_the_result_that_was_stored_after_a_copy_was_claimed_stays,
+    ],
+)
+def test_a_copy_that_does_not_ask_for_the_result_is_caught(desk, monkeypatch, test):
+    """Broken: it returns what its worker knew."""
+
+    def stored(run):
+        known = getattr(run._result, "_return_value", None)
+        return Skipped("an earlier run") if run._header else known
+
+    monkeypatch.setattr(module.Delivery, "_stored", stored)
+    with pytest.raises(AssertionError):
+        test(desk)
+
+
 def copy_of_finished_runs(desk):
     """A task that has finished is delivered again, and runs."""
     result = after(desk, jobs.skipping.enqueue(2024))

@@ -15,9 +15,10 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.management import call_command
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.tasks import task_backends
 from django.tasks.backends.base import BaseTaskBackend
+from django.tasks.signals import task_enqueued
 from django.test import override_settings
 from django.utils import timezone
 from django.utils.connection import ConnectionDoesNotExist
@@ -32,6 +33,7 @@ from django_redlock.work import publishing
 from django_redlock.work.marks import Mark, Marking
 from django_redlock.work.plan import plan_of
 from tests.celery.desk import hold, marked, memory
+from tests.simulation.mutants.edits import Edit, with_edits
 from tests.tasks import jobs
 from tests.tasks.conftest import DATABASE, TASKS, unique
 
@@ -350,6 +352,62 @@ def test_a_mark_that_is_gone_stops_no_task(desk):
     assert rows == [[*mark_of(jobs.finished)], "account:7"]  # the first left that of the second
 
 
+@pytest.mark.parametrize("task", [jobs.started, jobs.astarted])
+@pytest.mark.parametrize("step", ["take", "_defer"])
+def test_a_run_that_fails_before_its_body_leaves_no_mark(desk, monkeypatch, task, step):
+    """Interrupted or failed while it asks for its key or comes back, it waits no more."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise SystemExit  # as of a worker that is told twice to stop
+
+    task.enqueue(7)
+    with monkeypatch.context() as patch, hold("account:7"):
+        patch.setattr(module.Delivery, step, fail)
+        desk.work()
+    assert desk.rows().get().status == "FAILED"
+    assert marked() == set()
+
+
+@pytest.mark.parametrize("other", [jobs.plain, jobs.skipping, jobs.finished])
+def test_a_receiver_that_enqueues_another_task(desk, other):
+    """While one is enqueued, or comes back: the other has an id and a mark of its own."""
+    others: list[Any] = []
+
+    def enqueue(task_result, **_):
+        if task_result.task.module_path != other.module_path:
+            others.append(other.enqueue(8 + len(others)))
+            if other is jobs.finished:
+                assert other.enqueue(7 + len(others)).id == others[-1].id
+
+    task_enqueued.connect(enqueue)
+    first = jobs.started.enqueue(7)
+    with hold("account:7"):
+        desk.work()
+    assert marked() == mark_of(jobs.started)
+    assert len({first.id, *(each.id for each in others)}) == 3
+    for each in others:
+        each.refresh()
+        assert each.status == "SUCCESSFUL"
+
+
+@pytest.mark.parametrize(
+    ("task", "key"), [(jobs.retrying, "report:7"), (jobs.started, "account:7")]
+)
+def test_the_arguments_of_a_task_that_came_back_enqueued_anew(desk, task, key):
+    """They say which message it was, and the new one is another, with marks or without."""
+    first = task.enqueue(7)
+    with hold(key):
+        desk.work()
+    desk.make_due()
+    desk.work()
+    (row,) = desk.rows().exclude(id=first.id)
+    given = row.args_kwargs
+    assert given["kwargs"][module.KEYWORD]["message"] == first.id
+    task.enqueue(*given["args"], **given["kwargs"])
+    desk.work()
+    assert jobs.log == [7, 7]
+
+
 _defer = module.Delivery._defer
 RULES: dict[str, tuple[tuple[Any, str, Any], Any]] = {
     "a failed enqueue keeps its mark": (
@@ -376,9 +434,33 @@ RULES: dict[str, tuple[tuple[Any, str, Any], Any]] = {
         (backend._Ids, "__call__", lambda ids: ids._make()),
         lambda desk: test_a_second_task_is_not_enqueued_while_one_waits(desk, jobs.finished),
     ),
+    "an id is reserved for all that is enqueued meanwhile": (
+        (backend._Ids, "__call__", lambda ids: ids._reserved.get() or ids._make()),
+        lambda desk: test_a_receiver_that_enqueues_another_task(desk, jobs.plain),
+    ),
     "a copy that waits sets a mark": (
         (module.Delivery, "_defer", lambda run, *args, **_: _defer(run, *args, again=False)),
         test_a_copy_that_waits_sets_no_mark,
+    ),
+}
+
+
+EDITS: dict[str, tuple[Edit, Any]] = {
+    "a failed run keeps its mark": (
+        Edit(module, "_locked", "if not delivery.has_begun:", "if False:"),
+        lambda desk, patch: test_a_run_that_fails_before_its_body_leaves_no_mark(
+            desk, patch, jobs.started, "take"
+        ),
+    ),
+    "whatever is enqueued meanwhile has come back": (
+        Edit(backend, "_header_of", "header if given is header else None", "header"),
+        lambda desk, _: test_a_receiver_that_enqueues_another_task(desk, jobs.finished),
+    ),
+    "what the arguments say counts": (
+        Edit(backend, "_header_of", "header if given is header else None", "given"),
+        lambda desk, _: test_the_arguments_of_a_task_that_came_back_enqueued_anew(
+            desk, jobs.started, "account:7"
+        ),
     ),
 }
 
@@ -395,8 +477,16 @@ def test_each_rule_is_needed(desk, monkeypatch, rule):
     monkeypatch.setattr(*broken)
     more = {"monkeypatch": monkeypatch}
     wanted = inspect.signature(test).parameters
-    with pytest.raises((AssertionError, ValueError)):
+    with pytest.raises((AssertionError, ValueError, IntegrityError)):
         test(desk, **{name: more[name] for name in wanted if name in more})
+
+
+@pytest.mark.parametrize("rule", EDITS)
+def test_each_line_is_needed(desk, monkeypatch, rule):
+    """Without it, the test that is named beside it fails."""
+    edit, test = EDITS[rule]
+    with with_edits(edit), pytest.raises(AssertionError):
+        test(desk, monkeypatch)
 
 
 # -- system checks ---------------------------------------------------------------------------------

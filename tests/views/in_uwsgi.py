@@ -44,12 +44,16 @@ settings.configure(REDLOCK={"default": json.loads(os.environ["REDLOCK"])})
 django.setup()
 
 from django_redlock import backend, conf, redlock  # noqa: E402
+from django_redlock.leases.renewal import watchdog  # noqa: E402
 
 if "CARELESS" in os.environ:
     backend.notice_fork = conf.notice_fork = lambda: None  # type: ignore[attr-defined]
 if "BEFORE_2_0_27" not in os.environ:  # there a thread of the master waits for the interpreter
     with redlock("in the master"):  # when uWSGI forks, which may stop a child for ever
         pass
+if "CARELESS" in os.environ:  # the workers are to find that it runs, and it begins by itself
+    while not watchdog._running:
+        threading.Event().wait(0.01)
 MASTER = os.getpid()
 kept: list[Any] = []
 

@@ -6,8 +6,10 @@ import asyncio
 import functools
 import json
 import logging
+import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +189,101 @@ def test_the_texts_are_translated(tmp_path):
     assert (problem["title"], problem["detail"]) == ("Konflikt", "Schon dabei.")
     with translation.override("ar"):
         assert '<html lang="ar" dir="rtl">' in refused().content.decode()
+
+
+# -- links, and how the page looks -----------------------------------------------------------------
+
+
+def link(response: Any) -> tuple[str, str]:
+    """Where the link of a page leads, and its text; empty: it has none."""
+    found = re.findall(r'<a href="([^"]*)">([^<]*)</a>', response.content.decode())
+    assert len(found) <= 1
+    return (unescape(found[0][0]), found[0][1]) if found else ("", "")
+
+
+def from_a_form(referer: str = "http://testserver/cart/?a=1&b=2") -> Any:
+    """A POST of a browser that shows this page."""
+    headers = {"accept": BROWSER, "referer": referer}
+    return RequestFactory().post("/pay/", headers=headers)
+
+
+RESULT, BEFORE = "Look at the result", "Back to the previous page"
+
+
+@pytest.mark.parametrize(
+    ("result", "leads_to"),
+    [
+        (None, ("http://testserver/cart/?a=1&b=2", BEFORE)),
+        ("/orders/?paid=1&new=1", ("/orders/?paid=1&new=1", RESULT)),
+        ("orders", ("/orders/", RESULT)),
+        (lambda request: f"{request.path}result/", ("/pay/result/", RESULT)),
+        (lambda _: None, ("http://testserver/cart/?a=1&b=2", BEFORE)),
+        ("no-such-name", ("http://testserver/cart/?a=1&b=2", BEFORE)),
+    ],
+)
+def test_a_page_leads_to_the_result_or_back(result, leads_to):
+    """To what the view names; else to the page that has sent the request."""
+    with urls(path("orders/", plain, name="orders")):
+        assert link(refused(from_a_form(), result=result)) == leads_to
+
+
+@pytest.mark.parametrize(
+    "referer", ["", "https://elsewhere.example/", "javascript:alert(1)", "//elsewhere.example"]
+)
+def test_a_page_leads_to_no_other_site(referer):
+    """A request that names none of this site has no link."""
+    assert link(refused(from_a_form(referer))) == ("", "")
+
+
+def test_a_host_that_is_not_allowed_is_refused_all_the_same():
+    """Its page has no link, and is no error."""
+    with override_settings(ALLOWED_HOSTS=["shop.example"]):
+        response = refused(from_a_form())
+    assert (response.status_code, link(response)) == (409, ("", ""))
+
+
+def test_where_nobody_has_begun_there_is_no_result(memory):
+    """Without a majority nothing was done: the page leads back, to try again later."""
+    view = single_flight("key", result="/orders/")(lambda request: HttpResponse())
+    memory.down = {0, 1, 2}
+    assert link(view(from_a_form())) == ("http://testserver/cart/?a=1&b=2", BEFORE)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_result_of_an_async_view_may_be_a_row():
+    """Its function may ask the database, and a page of one's own gets both addresses."""
+    seen = []
+
+    def answer(_: Any, refusal: Refusal) -> None:
+        seen.append((refusal.result, refusal.back))
+
+    def newest(_: Any) -> str:
+        return f"/orders/{User.objects.count()}/"
+
+    assert link(arefused(result=newest)) == ("/orders/0/", RESULT)
+    arefused(result=newest, on_refused=answer)
+    assert seen == [("/orders/0/", "")]
+
+
+@pytest.mark.parametrize("wrong", [7, asyncio.sleep, lambda: "/orders/"])
+def test_a_result_that_is_none_is_found_at_decoration(wrong):
+    """Neither an address nor a function of the request."""
+    with pytest.raises(TypeError, match="result"):
+        single_flight(result=wrong)
+
+
+def test_the_style_is_a_file_of_the_site(settings):
+    """A policy without inline styles lets it through; where nobody serves files, there is none."""
+    sheet = '<link rel="stylesheet" href="/static/django_redlock/refused.css">'
+    assert sheet in refused().content.decode()
+    settings.STORAGES = {
+        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.ManifestStaticFilesStorage"}
+    }
+    settings.DEBUG = False
+    assert "stylesheet" not in refused().content.decode()  # the manifest is not there
+    without = [each for each in settings.INSTALLED_APPS if "staticfiles" not in each]
+    with override_settings(INSTALLED_APPS=without):
+        assert "stylesheet" not in refused().content.decode()
 
 
 # -- the site's own answers ------------------------------------------------------------------------
@@ -586,6 +683,7 @@ def hebrew(request: Any) -> Any:
 
 ours = decorator_from_middleware(RedlockMiddleware)  # a live server has loaded its middleware
 urlpatterns += [
+    path("read/form/", lambda _: HttpResponse("<a href='/read/decorated/'>on</a>")),
     path("read/plain/", ours(plain)),
     path("read/decorated/", decorated),
     path("read/hebrew/", hebrew),
@@ -602,3 +700,29 @@ def test_everybody_can_read_a_refusal(auditor, live_server, memory, view):
             assert auditor.audit(address, status=409) == []
         memory.down = {0, 1, 2}
         assert auditor.audit(address, status=503) == []
+
+
+@pytest.mark.slow
+def test_a_refusal_has_a_width_and_the_font_of_the_system(auditor, live_server, memory):
+    """A line is short enough to be read on a desk, and nothing touches the edge of a phone."""
+    looks: list[Any] = []
+
+    def look(page: Any) -> None:
+        page.goto(f"{live_server.url}/read/form/")
+        page.click("a")
+        page.wait_for_url("**/read/decorated/")
+        for width in (1280, 390):
+            page.set_viewport_size({"width": width, "height": 800})
+            text = page.locator("p").first.bounding_box()
+            family = page.eval_on_selector("body", "e => getComputedStyle(e).fontFamily")
+            looks.append((text["x"], text["width"], family))
+        looks.append(page.get_attribute("main a", "href"))
+
+    with override_settings(ROOT_URLCONF=__name__), redlock("stock"):
+        address = f"{live_server.url}/read/decorated/"
+        assert auditor.audit(address, status=409, act=look) == []
+    desk, phone, back = looks
+    assert desk[1] == pytest.approx(568)  # 38 rem, without the room at both sides
+    assert phone[:2] == (20, 350)
+    assert desk[2] == phone[2] == "system-ui, sans-serif"
+    assert back == f"{live_server.url}/read/form/"

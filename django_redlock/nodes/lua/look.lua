@@ -1,7 +1,8 @@
 -- Tell how long the name is still taken, and note that it has a waiter.
 -- KEYS waits, lock                ARGV nonce, waits, name, [slots]
 -- The note holds for ``waits`` milliseconds. With ``slots`` the name is a slot of a limited lock, and
--- this is about each of them, whose names differ in their digits at the end.
+-- this is about each of them, whose names differ in their digits at the end. A name whose work was
+-- done once is told as gone: its waiters have nothing to wait for.
 -- Returns nonce, LOOKED, pttl (-1: no expiry, -2: no key); with ``slots`` a list of them
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -13,4 +14,7 @@ for j = 0, (ARGV[4] or 1) - 1 do
   if lefts then lefts[j + 1] = redis.call('PTTL', lock) end
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
-return {ARGV[1], 'LOOKED', lefts or redis.call('PTTL', KEYS[2])}
+if lefts then return {ARGV[1], 'LOOKED', lefts} end
+local value = redis.pcall('GET', KEYS[2])
+local done = type(value) == 'string' and string.find(value, '^once::%d+:')
+return {ARGV[1], 'LOOKED', done and -2 or redis.call('PTTL', KEYS[2])}

@@ -1,5 +1,5 @@
-// Counts down the seconds on the locks' page, and loads its tables anew while somebody looks at it.
-// Without this script the page does not change, and "Look again" loads it anew.
+// Counts down the seconds on the pages of locks and of one lock, and loads their tables anew while
+// somebody looks at them. Without this script a page does not change, and "Look again" loads it anew.
 "use strict";
 
 (() => {
