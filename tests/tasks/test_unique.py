@@ -380,9 +380,12 @@ def test_a_receiver_that_enqueues_another_task(desk, other):
                 assert other.enqueue(7 + len(others)).id == others[-1].id
 
     task_enqueued.connect(enqueue)
-    first = jobs.started.enqueue(7)
-    with hold("account:7"):
-        desk.work()
+    try:
+        first = jobs.started.enqueue(7)
+        with hold("account:7"):
+            desk.work()
+    finally:
+        task_enqueued.disconnect(enqueue)
     assert marked() == mark_of(jobs.started)
     assert len({first.id, *(each.id for each in others)}) == 3
     for each in others:
