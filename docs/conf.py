@@ -145,8 +145,13 @@ SITE = "https://django-redlock.readthedocs.io/en/latest"
 PAGES = {
     "Begin": {
         "index": "What the package does, a first example, and which page answers which question.",
-        "install": "Install the package, write the setting REDLOCK, and take a first lock.",
+        "how-to/which-lock": "When a database lock is enough, and whether to run one node, three or five.",
+        "install": "Install the package, and write the setting REDLOCK.",
+        "how-to/one-redis": "Quick start: locks on the one Redis that you have, and what its restart means.",
+        "how-to/celery-quick-start": "Quick start: one run of a Celery task, no duplicate in the queue, three nodes.",
+        "how-to/api-quick-start": "Quick start: REST framework or Ninja with PostgreSQL: paid once, created once.",
         "tutorial": "Five nodes on one machine, a lock, a stale write that is refused, two dead nodes.",
+        "how-to/cheat-sheet": "Each way to take a lock, options, errors and commands on one page.",
     },
     "How to": {
         "how-to/locks": "Take a lock on one name or several, wait in line for it, and see who has it.",
@@ -165,7 +170,7 @@ PAGES = {
         "how-to/tasks": "Run one of Django's own tasks once at a time for each key, and enqueue no duplicates.",
         "how-to/one-server": "Run a cron job or management command on one server at a time by redlock_run.",
         "how-to/testing": "Test a project with nodes in memory or real embedded ones, and simulate outages.",
-        "how-to/nodes": "Set up five independent nodes with Docker Compose, systemd or Kubernetes.",
+        "how-to/nodes": "Set up three or five independent nodes with Docker Compose, systemd or Kubernetes.",
         "how-to/managed-services": "ElastiCache, Heroku, Aiven and others: what counts as one node.",
         "how-to/deployment": "Check the settings and the nodes before a deployment: check and redlock_check.",
         "how-to/servers": "What to set for gunicorn, uvicorn, uWSGI, Celery's pools, RQ and forks.",
@@ -177,7 +182,6 @@ PAGES = {
         "how-to/troubleshooting": "Find an error or a line of the log by its text, with cause and remedy.",
         "how-to/migrate": "Move from django-redis, redis-py, pottery and other locks, line by line.",
         "how-to/other-clients": "Share a lock with other Redlock clients, also of other languages.",
-        "how-to/which-lock": "When a database lock is enough, and whether to run one node, three or five.",
     },
     "Explanation": {
         "explanation/faq": "Is it safe, why five nodes, one ElastiCache, etcd, exactly once: short answers.",

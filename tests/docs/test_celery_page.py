@@ -22,7 +22,8 @@ from tests.celery.site import end
 from tests.docs.pages import ROOT, Block, Reader, blocks, reader
 from tests.support.waiting import eventually
 
-PAGES = [ROOT / f"docs/how-to/{name}.md" for name in ("celery", "celery-in-production")]
+NAMES = ("celery-quick-start", "celery", "celery-in-production")
+PAGES = [ROOT / f"docs/how-to/{name}.md" for name in NAMES]
 IMPORT = "mysite/__init__.py"  # by which a web process comes to know the Celery app
 IN_MEMORY = """\
 REDLOCK = {"default": {"NODES": ["memory://a", "memory://b", "memory://c"]}}
@@ -61,14 +62,17 @@ def commands() -> list[str]:
 
 
 def written() -> list[Block]:
-    """The examples of the pages, those in their lists too, in the order of a reader."""
+    """The examples of the pages, those in their lists too, in the order of a reader.
+
+    Two pages begin with the same tasks, which are written once.
+    """
     found = [block for page in PAGES for block in blocks(page, nested=True)]
-    return [block for block in found if block.language == "python"]
+    return list(dict.fromkeys(block for block in found if block.language == "python"))
 
 
 def follow(someone: Reader, settings: str, *, without: str = "") -> None:
     """Make the project of the pages: its commands, its files, and the addresses of one's own."""
-    ours = "django-admin", "python manage.py"
+    ours = "django-admin startproject", "python manage.py startapp"
     someone.begin(*(command for command in commands() if command.startswith(ours)))
     for block in written():
         assert block.file, "an example without a file would run nowhere"

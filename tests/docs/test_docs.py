@@ -55,7 +55,10 @@ from tests.support.waiting import eventually
 
 
 def test_the_readme_runs(tmp_path):
-    """Every Python block of the README runs as pasted, in one project, from top to bottom."""
+    """Every Python block of the README runs as pasted, in one project, from top to bottom.
+
+    Its view warns of nothing, with ATOMIC_REQUESTS and without.
+    """
     with reader(tmp_path, "mysite.test_settings") as someone:
         follow(someone, README)
         follow(someone, TESTING)
@@ -66,7 +69,8 @@ def test_the_readme_runs(tmp_path):
             if block.language == "python" and not block.file:
                 someone.type(block.text)
         someone.type(USE_OF_THE_README)
-        assert someone.seen.endswith("refused\n12\n")
+        assert "charge the card\n" in someone.seen
+        assert someone.seen.endswith("refused\n" + 2 * "200 409 True True\n")
 
 
 def test_the_installation_runs(tmp_path):
@@ -154,35 +158,38 @@ def test_a_row_refuses_as_the_page_says(tmp_path):
 
 
 USE_OF_THE_README = """\
+import warnings
+
 from billing.models import Invoice
-from django_redlock.fencing import StaleFence
-from django_redlock.fencing.field import Token
-
-invoice = Invoice.objects.create()
-invoice.add(5)
-invoice.add(7)
-invoice.refresh_from_db()
-mine = invoice.fence
-Invoice.objects.update(fence=Token(mine + 10**12))  # a later holder has claimed it
-try:
-    invoice.add(100)
-except StaleFence:
-    print("refused")
-invoice.refresh_from_db()
-print(invoice.total)
-assert mine > 0
-Invoice.objects.update(fence=Token(mine))
-
-from types import SimpleNamespace
-from django.test import RequestFactory
 from billing.tasks import report
 from billing.views import pay
+from django.db import connection
+from django.test import Client
+from django.urls import path
+from django_redlock.fencing import StaleFence
+from django_redlock.fencing.field import Token
+from mysite import urls
+
+late, invoice = Invoice.objects.create(), Invoice.objects.create()
+Invoice.objects.filter(pk=late.pk).update(fence=Token(2**62))  # a later holder has claimed it
+with redlock(f"invoice:{late.pk}") as lease:
+    try:
+        late.charge(lease)
+    except StaleFence:
+        print("refused")
+
+urls.urlpatterns.append(path("pay/<int:pk>/", pay))
+for atomic in (False, True):
+    connection.settings_dict["ATOMIC_REQUESTS"] = atomic
+    invoice = Invoice.objects.create()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        client = Client(SERVER_NAME="localhost")
+        statuses = [client.post(f"/pay/{invoice.pk}/").status_code for _ in range(2)]
+    invoice.refresh_from_db()
+    print(*statuses, invoice.paid, invoice.fence > 0)
 
 assert report(2026) == "the report of 2026"
-request = RequestFactory().post("/pay")
-request.user = SimpleNamespace(pk=7)
-assert pay(request, invoice.pk).status_code == 200
-assert pay(request, invoice.pk).status_code == 409
 with redlock("report:2026"):
     assert report(2026)["skipped"]
 """

@@ -61,6 +61,9 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/how-to/api-frameworks.md": {
         "python": "tests/views/test_api_frameworks_page.py::test_the_examples_of_the_page_run"
     },
+    "docs/how-to/api-quick-start.md": {
+        "python": "tests/docs/test_quick_starts.py::test_an_api_pays_once"
+    },
     "docs/how-to/asyncio.md": {"python": PASTED},
     "docs/how-to/beyond-the-database.md": {
         "python": f"{DOCS}::test_a_row_refuses_as_the_page_says"
@@ -68,9 +71,14 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/how-to/celery.md": {
         "python": "tests/docs/test_celery_page.py::test_the_tasks_of_the_page_run_and_are_locked"
     },
+    "docs/how-to/celery-quick-start.md": {
+        "python": "tests/docs/test_celery_page.py"
+        "::test_a_view_of_the_page_sends_and_its_worker_works"
+    },
     "docs/how-to/celery-in-production.md": {
         "python": "tests/docs/test_celery_page.py::test_the_tasks_of_the_page_run_and_are_locked"
     },
+    "docs/how-to/cheat-sheet.md": {"python": PASTED},
     "docs/how-to/errors.md": {
         "python": f"{DOCS}::test_the_errors_are_handled_as_the_page_says",
         "text": f"{HERE}::test_the_text_of_an_error_is_as_the_pages_show_it",
@@ -97,6 +105,7 @@ RUN_BY: dict[str, dict[str, str]] = {
         "python": "tests/docs/test_operate_page.py"
         "::test_another_prefix_excludes_nobody_and_both_locks_do"
     },
+    "docs/how-to/one-redis.md": {"python": "tests/docs/test_quick_starts.py::test_one_redis"},
     "docs/how-to/one-server.md": {
         "python": f"{HERE}::test_the_command_of_the_page_runs_under_its_lock"
     },

@@ -61,7 +61,10 @@ def new_project(someone: Reader, page: Path) -> None:
             someone.write(block)
 
 
-@pytest.mark.parametrize("name", ["asyncio", "errors", "locks", "long-jobs", "testing", "views"])
+SHELL = ["asyncio", "cheat-sheet", "errors", "locks", "long-jobs", "testing", "views"]
+
+
+@pytest.mark.parametrize("name", SHELL)
 def test_the_examples_of_a_page_run_in_a_new_project(tmp_path, name):
     """What a page shows is typed into the shell of a new project, from top to bottom."""
     page = HOW_TO / f"{name}.md"
