@@ -17,7 +17,6 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
 from asgiref.sync import async_to_sync
 from django.core.management import call_command, get_commands, load_command_class
 from django.core.management.base import BaseCommand, CommandError
@@ -54,10 +53,6 @@ RUN_BY: dict[str, dict[str, str]] = {
         "python": f"{HERE}::test_the_python_of_the_other_pages_runs",
         "text": "tests/test_layers.py::test_the_drawing_shows_the_floors",
     },
-    "docs/how-to/admin.md": {
-        "python": "tests/docs/test_pasted_pages.py::test_the_admin_page_is_there_in_a_new_project",
-        "html+django": "tests/django/test_template_tag.py::test_the_page_of_the_documentation",
-    },
     "docs/how-to/api-frameworks.md": {
         "python": "tests/views/test_api_frameworks_page.py::test_the_examples_of_the_page_run"
     },
@@ -89,7 +84,7 @@ RUN_BY: dict[str, dict[str, str]] = {
         "python": "tests/interop/test_migration_page.py::test_before_and_after"
     },
     "docs/how-to/monitoring.md": {
-        "python": f"{DOCS}::test_the_examples_of_metrics_run",  # and the views, as of status.md
+        "python": f"{DOCS}::test_the_examples_of_metrics_run",  # and the views, below
         "sh": "tests/docs/test_prometheus_page.py::test_the_line_of_the_crontab",
         "text": "tests/docs/test_tables.py::test_a_line_of_the_log_is_as_the_page_shows_it",
     },
@@ -110,8 +105,8 @@ RUN_BY: dict[str, dict[str, str]] = {
         "test_a_command_with_the_handler_of_the_page_releases"
     },
     "docs/how-to/status.md": {
-        "python": f"{HERE}::test_the_view_for_a_load_balancer",
-        "sh": "tests/docs/test_prometheus_page.py::test_the_line_of_the_crontab",
+        "python": "tests/docs/test_pasted_pages.py::test_the_admin_page_is_there_in_a_new_project",
+        "html+django": "tests/django/test_template_tag.py::test_the_page_of_the_documentation",
         "text": f"{HERE}::test_the_tables_of_the_status_page_are_what_is_printed",
     },
     "docs/how-to/tasks.md": {
@@ -307,11 +302,10 @@ def test_the_command_of_the_page_runs_under_its_lock(memory):
     assert said[1].startswith("'nightly:north': ")
 
 
-@pytest.mark.parametrize("page", [STATUS, MONITORING], ids=lambda page: page.stem)
-def test_the_view_for_a_load_balancer(memory, page):
+def test_the_view_for_a_load_balancer(memory):
     """200 while locks can be taken, 503 when none can; django-health-check answers 500."""
     names: dict[str, Any] = {}
-    for block in blocks(page):
+    for block in blocks(MONITORING):
         if block.file.startswith("mysite/health"):
             exec(block.text, names)  # noqa: S102 - our own page
     (pattern,) = names["urlpatterns"]
