@@ -24,6 +24,7 @@ from django.http import HttpResponse
 from django.test import RequestFactory
 
 from django_redlock import LockTaken, NodesUnavailable, redlock
+from django_redlock.core import slots
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.testing import plugin
@@ -41,7 +42,7 @@ from tests.docs.pages import (
     gist,
     names_in,
 )
-from tests.support.looked_at import A, B, put
+from tests.support.looked_at import A, B, put, queue, status
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 HERE = "tests/docs/test_every_block.py"
@@ -367,3 +368,28 @@ def test_the_tables_of_the_status_page_are_what_is_printed(memory):
         assert locks(out.getvalue()) == locks(shown)
         assert gist(out.getvalue())[:2] == gist(shown)[:2]
         memory.down = {4}
+
+
+def test_slots_and_tasks_are_printed_as_on_the_status_page(memory):
+    """Two of five slots; a task that runs, one that waits and one that has finished."""
+    *_, slots_shown, tasks_shown = [
+        each.text for each in blocks(STATUS, nested=True) if each.language == "text"
+    ]
+    for slot, label, seconds in ((0, "web-1:2114", 180), (3, "worker-2:871", 12)):
+        since = int((time.time() - seconds) * 1e6)
+        value = f"{A}:{since}:{slots.label_with(label, 5)}"
+        put(memory, slots.name_of("openai", slot), value, *range(5))
+    out = status("openai", no_color=True)[1]
+    assert gist(out[out.index("lock ") :]) == gist(slots_shown)
+    for node in memory.nodes:
+        node.keys.clear()
+        node.held.clear()
+    task, since = "reports.tasks.sync", int((time.time() - 120) * 1e6)
+    put(memory, "account:7", f"{A}:{since}:worker-2:871({task}):03007d13", *range(5))
+    queue(memory, task, "account:8", "fea0482b", *range(5))
+    for node in memory.nodes:
+        name, due = f"run:{task}:4f1c09a2", node.clock() + 3600_000
+        node.keys[f"redlock:lock:{name}"] = (f"done::worker-2:871({task}):27471f97", due)
+        node.records[name] = due
+    out = status("--finished", no_color=True)[1]
+    assert gist(out[out.index("lock ") :]) == gist(tasks_shown)
