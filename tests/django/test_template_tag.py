@@ -11,7 +11,7 @@ from django_redlock.inspection.survey import LockState, LockStatus
 from django_redlock.templatetags.redlock import redlock_state
 from tests.support.looked_at import A, in_memory, put
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/admin.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/status.md"
 
 
 def render(text: str, **context: object) -> str:

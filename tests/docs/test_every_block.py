@@ -17,7 +17,6 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
 from asgiref.sync import async_to_sync
 from django.core.management import call_command, get_commands, load_command_class
 from django.core.management.base import BaseCommand, CommandError
@@ -25,6 +24,7 @@ from django.http import HttpResponse
 from django.test import RequestFactory
 
 from django_redlock import LockTaken, NodesUnavailable, redlock
+from django_redlock.core import slots
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.testing import plugin
@@ -42,7 +42,7 @@ from tests.docs.pages import (
     gist,
     names_in,
 )
-from tests.support.looked_at import A, B, put
+from tests.support.looked_at import A, B, put, queue, status
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 HERE = "tests/docs/test_every_block.py"
@@ -53,10 +53,6 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/dev/architecture.md": {
         "python": f"{HERE}::test_the_python_of_the_other_pages_runs",
         "text": "tests/test_layers.py::test_the_drawing_shows_the_floors",
-    },
-    "docs/how-to/admin.md": {
-        "python": "tests/docs/test_pasted_pages.py::test_the_admin_page_is_there_in_a_new_project",
-        "html+django": "tests/django/test_template_tag.py::test_the_page_of_the_documentation",
     },
     "docs/how-to/api-frameworks.md": {
         "python": "tests/views/test_api_frameworks_page.py::test_the_examples_of_the_page_run"
@@ -97,7 +93,7 @@ RUN_BY: dict[str, dict[str, str]] = {
         "python": "tests/interop/test_migration_page.py::test_before_and_after"
     },
     "docs/how-to/monitoring.md": {
-        "python": f"{DOCS}::test_the_examples_of_metrics_run",  # and the views, as of status.md
+        "python": f"{DOCS}::test_the_examples_of_metrics_run",  # and the views, below
         "sh": "tests/docs/test_prometheus_page.py::test_the_line_of_the_crontab",
         "text": "tests/docs/test_tables.py::test_a_line_of_the_log_is_as_the_page_shows_it",
     },
@@ -119,8 +115,8 @@ RUN_BY: dict[str, dict[str, str]] = {
         "test_a_command_with_the_handler_of_the_page_releases"
     },
     "docs/how-to/status.md": {
-        "python": f"{HERE}::test_the_view_for_a_load_balancer",
-        "sh": "tests/docs/test_prometheus_page.py::test_the_line_of_the_crontab",
+        "python": "tests/docs/test_pasted_pages.py::test_the_admin_page_is_there_in_a_new_project",
+        "html+django": "tests/django/test_template_tag.py::test_the_page_of_the_documentation",
         "text": f"{HERE}::test_the_tables_of_the_status_page_are_what_is_printed",
     },
     "docs/how-to/tasks.md": {
@@ -316,11 +312,10 @@ def test_the_command_of_the_page_runs_under_its_lock(memory):
     assert said[1].startswith("'nightly:north': ")
 
 
-@pytest.mark.parametrize("page", [STATUS, MONITORING], ids=lambda page: page.stem)
-def test_the_view_for_a_load_balancer(memory, page):
+def test_the_view_for_a_load_balancer(memory):
     """200 while locks can be taken, 503 when none can; django-health-check answers 500."""
     names: dict[str, Any] = {}
-    for block in blocks(page):
+    for block in blocks(MONITORING):
         if block.file.startswith("mysite/health"):
             exec(block.text, names)  # noqa: S102 - our own page
     (pattern,) = names["urlpatterns"]
@@ -382,3 +377,28 @@ def test_the_tables_of_the_status_page_are_what_is_printed(memory):
         assert locks(out.getvalue()) == locks(shown)
         assert gist(out.getvalue())[:2] == gist(shown)[:2]
         memory.down = {4}
+
+
+def test_slots_and_tasks_are_printed_as_on_the_status_page(memory):
+    """Two of five slots; a task that runs, one that waits and one that has finished."""
+    *_, slots_shown, tasks_shown = [
+        each.text for each in blocks(STATUS, nested=True) if each.language == "text"
+    ]
+    for slot, label, seconds in ((0, "web-1:2114", 180), (3, "worker-2:871", 12)):
+        since = int((time.time() - seconds) * 1e6)
+        value = f"{A}:{since}:{slots.label_with(label, 5)}"
+        put(memory, slots.name_of("openai", slot), value, *range(5))
+    out = status("openai", no_color=True)[1]
+    assert gist(out[out.index("lock ") :]) == gist(slots_shown)
+    for node in memory.nodes:
+        node.keys.clear()
+        node.held.clear()
+    task, since = "reports.tasks.sync", int((time.time() - 120) * 1e6)
+    put(memory, "account:7", f"{A}:{since}:worker-2:871({task}):03007d13", *range(5))
+    queue(memory, task, "account:8", "fea0482b", *range(5))
+    for node in memory.nodes:
+        name, due = f"run:{task}:4f1c09a2", node.clock() + 3600_000
+        node.keys[f"redlock:lock:{name}"] = (f"done::worker-2:871({task}):27471f97", due)
+        node.records[name] = due
+    out = status("--finished", no_color=True)[1]
+    assert gist(out[out.index("lock ") :]) == gist(tasks_shown)

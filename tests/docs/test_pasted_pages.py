@@ -75,7 +75,7 @@ def test_the_examples_of_a_page_run_in_a_new_project(tmp_path, name):
 
 def test_the_admin_page_is_there_in_a_new_project(tmp_path):
     """With what its page says, an own admin site and Django's own show the locks."""
-    page = HOW_TO / "admin.md"
+    page = HOW_TO / "status.md"
     with reader(tmp_path, "mysite.settings") as someone:
         new_project(someone, page)
         for command in re.findall(r"^\$ python manage.py (.*)$", page.read_text(), re.MULTILINE):

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from django_redlock import otel, redlock
-from tests.docs.pages import MONITORING, ROOT, STATUS, blocks, codes, first_codes, table
+from tests.docs.pages import MONITORING, ROOT, blocks, codes, first_codes, table
 from tests.support.looked_at import status
 from tests.support.scraped import read
 
@@ -23,7 +23,7 @@ def test_the_table_of_the_page(patient_nodes):
     """It has each gauge with its labels, and no others, in the order in which they are printed."""
     with redlock("invoice:42"):
         _, out = status("--prometheus")
-    page = table("docs/how-to/status.md", "Gauge", "Labels")
+    page = table("docs/reference/commands.md", "Gauge", "Labels")
     rows = zip(page.column("Gauge"), page.column("Labels"), strict=True)
     assert [(codes(gauge), codes(labels)) for gauge, labels in rows] == [
         ([each.name], list(each.samples[0].labels)) for each in text_string_to_metric_families(out)
@@ -31,10 +31,9 @@ def test_the_table_of_the_page(patient_nodes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [STATUS, MONITORING], ids=lambda page: page.stem)
-def test_the_line_of_the_crontab(patient_nodes, tmp_path, page):
+def test_the_line_of_the_crontab(patient_nodes, tmp_path):
     """It keeps the gauges of a node that is down, and the last ones where nothing is printed."""
-    (line,) = [each.text for each in blocks(page) if each.language == "sh"]
+    (line,) = [each.text for each in blocks(MONITORING) if each.language == "sh"]
     command = line.removeprefix("* * * * * ")
     for shown, here in {
         "/var/lib/node_exporter": str(tmp_path),
@@ -95,7 +94,7 @@ def of_processes() -> dict[str, set[str]]:
 
 def of_nodes() -> dict[str, set[str]]:
     """What the command prints, each with its labels."""
-    page = table("docs/how-to/status.md", "Gauge", "Labels")
+    page = table("docs/reference/commands.md", "Gauge", "Labels")
     rows = zip(page.column("Gauge"), page.column("Labels"), strict=True)
     return {codes(gauge)[0]: set(codes(labels)) for gauge, labels in rows}
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
-import io
-import json
 import logging
 import math
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management import CommandError, call_command
 
 from django_redlock import (
     LockTaken,
@@ -27,18 +23,14 @@ from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import Event, EventKind, TaskEvent
 from django_redlock.fencing import fenced
 from django_redlock.idempotency import answers
-from django_redlock.inspection import Health
-from django_redlock.inspection.rows import EXIT
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
 from django_redlock.signals import RobustSignal
 from django_redlock.views import refusals, single_flight
 from django_redlock.work.plan import CHOICES, UNTIL_FINISHED, plan_of
 from tests.docs.pages import METRICS, MONITORING, SETTINGS, blocks, codes, first_codes, table, whole
-from tests.support.looked_at import A, finish, put, queue
 
 OF_SIGNALS, OF_METRICS = "docs/reference/signals.md", "docs/reference/metrics.md"
-OF_STATUS = "docs/how-to/status.md"
 NODES = ["memory://a", "memory://b", "memory://c"]
 LONGEST = 1e9  # seconds, as the page says
 
@@ -183,65 +175,3 @@ def test_a_line_of_the_log_is_as_the_page_shows_it(caplog, page):
     caplog.set_level(logging.INFO, logger="django_redlock")
     events.tell(refusal._replace(error=LockTaken(held, name="invoice:42")))
     assert [record.getMessage() for record in caplog.records] == [shown.strip()]
-
-
-# -- the status command ---------------------------------------------------------------------------
-
-
-OWN = [each for each in Health if each is not Health.NOT_YET]  # that one is of redlock_check
-
-
-def test_the_exit_status(memory):
-    """Each health has its row; 1 and 2 are what Django and argparse end with."""
-    assert {int(row[0]) for row in table(OF_STATUS, "Exit status").rows} == {
-        *map(EXIT.get, OWN),
-        1,
-        2,
-    }
-    with pytest.raises(CommandError) as wrong:
-        call_command("redlock_status", "--alias", "nobody")
-    assert wrong.value.returncode == 1
-
-
-def keys_of(document: Any, where: str = "") -> Iterator[str]:
-    """The places of a document, as the page writes them, without what leads to a list."""
-    if isinstance(document, list):
-        for each in document:
-            yield from keys_of(each, f"{where}[]")
-    elif isinstance(document, dict):
-        for key, value in document.items():
-            name = "*" if where == "aliases" else key
-            place = f"{where}.{name}" if where else name
-            if not isinstance(value, list) or not any(isinstance(each, dict) for each in value):
-                yield place
-            yield from keys_of(value, place)
-
-
-def shown_keys() -> Iterator[str]:
-    """The places that the page's table names; "…." is the last list above it."""
-    last = ""
-    for key, value in table(OF_STATUS, "Key", "Value").rows:
-        for code in codes(key):
-            if code.endswith("[]"):
-                last = code
-                yield from (f"{last}.{each}" for each in codes(value) if each.isidentifier())
-            else:
-                yield code.replace("…", last)
-
-
-def document(*arguments: str) -> Any:
-    """What ``--json`` prints."""
-    out = io.StringIO()
-    call_command("redlock_status", "--json", *arguments, stdout=out)
-    return json.loads(out.getvalue())
-
-
-def test_the_keys_of_the_document(memory):
-    """The JSON has the keys of the table, all of them and no others."""
-    put(memory, "invoice:42", f"{A}:7:web-1:2114", *range(5))
-    queue(memory, "reports.sync", "account:7", "id-1", *range(5))
-    finish(memory, "reports.sync", "id-2", *range(5))
-    found = set(keys_of(document("--finished"))) - {"aliases.*"}
-    shown = set(shown_keys()) - {"null"}
-    # Cells name `null` in their text, and these two are told by the rows below them.
-    assert {key for key in shown if not key.endswith(".null")} == found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import Final, NamedTuple
 
 from . import markdown
@@ -12,6 +13,7 @@ SOURCE: Final = ROOT / "django_redlock" / "otel.py"
 KINDS: Final = {"_seconds": "histogram", "create_counter": "counter", "_gauge": "gauge"}
 LOCK: Final = ("redlock.alias", "redlock.template")
 NODE: Final = ("redlock.alias", "redlock.node")
+MORE: Final = re.compile(r"`(redlock\.\w+|error\.type)`")  # attributes that a note names
 
 
 class Metric(NamedTuple):
@@ -50,8 +52,13 @@ def table() -> str:
                 code(each.name),
                 each.kind + (", s" if each.unit == "s" else ""),
                 about[each.name],
-                ", ".join(map(code, NODE if ".node." in each.name else LOCK)),
+                ", ".join(map(code, attributes(each.name, about[each.name]))),
             )
             for each in found
         ),
     )
+
+
+def attributes(name: str, note: str) -> list[str]:
+    """Return the attributes of a metric: what all have, and what its note names."""
+    return [*(NODE if ".node." in name else LOCK), *MORE.findall(note)]
