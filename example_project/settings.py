@@ -30,6 +30,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.staticfiles",
     "django_redlock",
+    "django_redlock.idempotency",
     "example_project.box_office",
 ]
 MIDDLEWARE = [

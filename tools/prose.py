@@ -11,6 +11,7 @@ ROOT: Final = Path(__file__).parents[1]
 DOCS: Final = ROOT / "docs"
 INCLUDED: Final = frozenset({"museum-table.md", "performance-figures.md"})
 FENCE: Final = re.compile(r"^ *(`{3,}|:{3,})(.*)$")
+COMMENT: Final = "-->"  # the end of a line that is generated, and of its arguments
 # Directives whose body is prose.
 PROSE_INSIDE: Final = frozenset({"{warning}", "{note}", "{tip}", "{important}", "{admonition}"})
 CODE: Final = re.compile(r"`[^`]*`")
@@ -56,6 +57,8 @@ def pieces(text: str) -> Iterator[Piece]:
 def _kind(line: str, fence: str) -> tuple[str, str]:
     """Return the kind of a line, "" of a blank one, and the fence that is open after it."""
     mark = FENCE.match(line)
+    if fence == COMMENT or (not fence and line.lstrip().startswith("<!-- generated:")):
+        return "generated", "" if line.endswith(COMMENT) else COMMENT
     if fence:
         closes = mark and mark[1][0] == fence[0] and len(mark[1]) >= len(fence) and not mark[2]
         return "code", "" if closes else fence
@@ -64,8 +67,6 @@ def _kind(line: str, fence: str) -> tuple[str, str]:
         return "code", mark[1]
     if mark or not line.strip() or re.match(r"^\(.+\)=$|^ *<!-- (?!generated:)", line):
         return "", ""
-    if line.lstrip().startswith("<!-- generated:"):
-        return "generated", ""
     return ("table" if line.lstrip().startswith("|") else "prose"), ""
 
 

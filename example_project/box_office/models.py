@@ -55,6 +55,11 @@ class Show(models.Model):
         """The name that `tasks.rehearse` locks."""
         return f"rehearsal:{self.pk}"
 
+    @property
+    def job_lock(self) -> str:
+        """The name that `again.start_on_each_server` locks."""
+        return f"job:{self.pk}"
+
     def add_seats(self) -> None:
         """Add the numbered seats of a new show."""
         Seat.objects.bulk_create(

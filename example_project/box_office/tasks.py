@@ -8,7 +8,7 @@ from django.db.models import Count, Sum
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from django_redlock import assert_locked
+from django_redlock import LeaseLost, assert_locked
 from django_redlock.celery import LockedTask, locked_task
 
 from . import outside
@@ -16,6 +16,7 @@ from .models import Order, Report, Run
 
 REHEARSAL_TTL = 3.0  # seconds for which the lock outlives a process that is killed
 REHEARSAL_SECONDS = 8.0  # time enough to kill its process
+LONG_SECONDS = 120.0  # time enough to log in, and to take its lock away
 
 
 @shared_task  # type: ignore[untyped-decorator] # Celery ships no types
@@ -36,7 +37,7 @@ def build_report(show_id: int) -> int:
 @locked_task("posters:{show_id}", mode="until_finished", on_duplicate="existing")
 def print_posters(self: Any, show_id: int) -> str:
     """Print posters. Until this has ended, no second message for the show is sent."""
-    run = _begin(self, show_id, f"posters:{show_id}")
+    run = _begin(self, show_id, assert_locked(f"posters:{show_id}").fence)
     outside.print_posters()
     return _end(run, "posters printed")
 
@@ -53,22 +54,27 @@ def print_posters(self: Any, show_id: int) -> str:
 )
 def rehearse(self: Any, show_id: int, seconds: float = REHEARSAL_SECONDS) -> str:
     """Rehearse. When the process is killed, another one takes the message over."""
-    run = _begin(self, show_id, f"rehearsal:{show_id}")
+    lease = assert_locked(f"rehearsal:{show_id}")
+    run = _begin(self, show_id, lease.fence)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         time.sleep(0.1)
+        try:
+            lease.ensure()
+        except LeaseLost as lost:  # somebody has taken the lock away, for example
+            return _end(run, f"stopped ({lost})")
         if Run.objects.filter(pk=run.pk, killed__isnull=False).exists():
             os.kill(os.getpid(), signal.SIGKILL)  # nothing is released, as when memory runs out
     return _end(run, "rehearsed")
 
 
-def _begin(task: Any, show_id: int, lock: str) -> Run:
+def _begin(task: Any, show_id: int, fence: int) -> Run:
     return Run.objects.create(
         show_id=show_id,
         task=task.name,
         task_id=task.request.id,
         pid=os.getpid(),
-        fence=assert_locked(lock).fence,
+        fence=fence,
     )
 
 

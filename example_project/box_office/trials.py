@@ -1,4 +1,4 @@
-"""Two trials with tasks: one is sent 20 times, and the process of one is killed."""
+"""Trials with tasks: one is sent 20 times, one loses its process, and one its lock."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from .models import Run, Show
-from .tasks import REHEARSAL_SECONDS, REHEARSAL_TTL, print_posters, rehearse
+from .tasks import LONG_SECONDS, REHEARSAL_SECONDS, REHEARSAL_TTL, print_posters, rehearse
 
 CALLS = 20
 
@@ -27,6 +27,7 @@ def tasks(request: HttpRequest, show_id: int) -> HttpResponse:
         "calls": CALLS,
         "ttl": REHEARSAL_TTL,
         "seconds": REHEARSAL_SECONDS,
+        "long": LONG_SECONDS,
         "copies": copies,
         "runs": runs,
         "last": runs.last(),
@@ -57,9 +58,11 @@ def send_copies(show: Show) -> dict[str, Any]:
 
 
 @require_POST
-def start(request: HttpRequest, show_id: int) -> HttpResponse:
+def start(
+    request: HttpRequest, show_id: int, *, seconds: float = REHEARSAL_SECONDS
+) -> HttpResponse:
     """Send a rehearsal. While one is under way, none is sent."""
-    result = rehearse.delay(get_object_or_404(Show, pk=show_id).pk)
+    result = rehearse.delay(get_object_or_404(Show, pk=show_id).pk, seconds)
     news = "A rehearsal is under way already." if result.duplicate else "A rehearsal was sent."
     messages.success(request, news)
     return redirect("tasks", show_id)

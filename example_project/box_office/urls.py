@@ -1,7 +1,8 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from . import nodes, seats, trials, views
+from . import again, nodes, seats, trials, views
+from .tasks import LONG_SECONDS
 
 
 class Command(StringConverter):
@@ -22,5 +23,14 @@ urlpatterns = [
     path("shows/<int:show_id>/tasks/", trials.tasks, name="tasks"),
     path("shows/<int:show_id>/tasks/copies/", trials.copies, name="copies"),
     path("shows/<int:show_id>/tasks/rehearsal/", trials.start, name="rehearse"),
+    path(
+        "shows/<int:show_id>/tasks/long-rehearsal/",
+        trials.start,
+        {"seconds": LONG_SECONDS},
+        name="rehearse_long",
+    ),
     path("shows/<int:show_id>/tasks/kill/", trials.kill, name="kill"),
+    path("shows/<int:show_id>/again/", again.again, name="again"),
+    path("shows/<int:show_id>/again/buy/", again.buy, name="buy"),
+    path("shows/<int:show_id>/again/job/", again.job, name="job"),
 ]

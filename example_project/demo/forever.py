@@ -16,8 +16,9 @@ by double click, clerks ask for each report three times, and every now and
 then the demo kills a node or lets one hang. Open the site: its first page has
 an order form with the lock and one without, buttons that kill nodes, let them
 hang and bring them back, and the code behind each button. The page of each
-show has numbered seats, and leads to two trials with tasks: one is sent 20
-times, the process of one is killed.
+show has numbered seats, and leads to five trials: a task is sent 20 times,
+the process of one is killed, and the lock of one is taken away in the admin;
+a form is sent again after Back; cron starts one job on two servers.
 """
 
 

@@ -17,7 +17,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import Client
 
 from django_redlock import conf, redlock
-from example_project.box_office import outside, tasks
+from example_project.box_office import again, outside, tasks
 from example_project.box_office.models import Order, Refusal, Report, Run, Show
 from tests.support.looked_at import stop_clocks
 from tests.support.waiting import eventually
@@ -307,6 +307,57 @@ def test_only_a_run_that_is_at_work_is_killed(show, results):
     assert second.late() == (second.began - first.killed).total_seconds()
 
 
+# -- asked for twice ------------------------------------------------------------------------------
+
+
+def with_its_key(client: Client, show: Show, **fields: str) -> dict[str, str]:
+    """A form of the page with trials, with the key that it brings."""
+    page = client.get(f"/shows/{show.pk}/again/")
+    assert "no-store" not in page.get("Cache-Control", "")  # after Back it has the same key
+    (key,) = re.findall(r'name="idempotency_key" value="(.+?)"', page.text)
+    return {"idempotency_key": key, "name": "Ada", **fields}
+
+
+@pytest.mark.nightly
+def test_a_form_that_is_sent_again_gets_its_first_answer(show):
+    """Byte for byte, with one order; with another content, or without a key, it is refused."""
+    client, path = visitor(), f"/shows/{show.pk}/again/buy/"
+    form = with_its_key(client, show)
+    first, second = client.post(path, form), client.post(path, form)
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert first.content == second.content
+    assert second["Idempotency-Replayed"] == "true"
+    assert as_told(show) == (1, 1)
+    assert client.post(path, form | {"name": "Grace"}).status_code == 422
+    assert client.post(path, {"name": "Ada"}).status_code == 400
+    assert as_told(show) == (1, 1)
+    assert client.post(path, with_its_key(client, show)).status_code == 200
+    assert as_told(show) == (2, 2)
+    assert "for Ada" in client.get(f"/shows/{show.pk}/again/").text
+    assert "for Ada" not in visitor().get(f"/shows/{show.pk}/again/").text
+
+
+@pytest.mark.nightly
+def test_a_form_with_a_mistake_comes_back_with_another_key(show):
+    """So that it can be corrected and sent."""
+    client, path = visitor(), f"/shows/{show.pk}/again/buy/"
+    form = with_its_key(client, show, name="")
+    page = client.post(path, form)
+    assert page.status_code == 422
+    assert "This field is required." in page.text
+    assert form["idempotency_key"] not in page.text
+    assert as_told(show) == (0, 0)
+
+
+@pytest.mark.nightly
+def test_the_page_says_how_the_job_ended_on_each_server(show, monkeypatch):
+    """By the exit statuses of `redlock_run`; holders are for staff, so nothing else is shown."""
+    monkeypatch.setattr(again, "start_on_each_server", lambda _: [0, 75])
+    page = visitor().post(f"/shows/{show.pk}/again/job/", follow=True).text
+    assert "Server 1 ran the job" in page
+    assert "Server 2 did nothing: the other one has the lock" in page
+
+
 # -- the code behind the buttons ------------------------------------------------------------------
 
 
@@ -314,7 +365,8 @@ def test_only_a_run_that_is_at_work_is_killed(show, results):
 def test_the_pages_show_the_code_of_the_files(show, queue, results, settings, tmp_path):
     """Line by line, from the line that is named: of an order the lock, of a button what it does."""
     settings.DEMO_SWITCH = str(tmp_path / "switch")
-    paths = ("/", show.get_absolute_url(), f"/shows/{show.pk}/tasks/")
+    path = show.get_absolute_url()
+    paths = ("/", path, f"{path}tasks/", f"{path}again/")
     pages = "".join(visitor().get(path).text for path in paths)
     block = r'<p class="hint">([\w/.]+), line (\d+)</p>\s*<pre><code>(.*?)</code></pre>'
     found = re.findall(block, pages, re.DOTALL)
@@ -324,4 +376,6 @@ def test_the_pages_show_the_code_of_the_files(show, queue, results, settings, tm
         assert here == lines[: len(here)]
     shown = html.unescape("".join(text for *_, text in found))
     for words in ("@single_flight(", "@locked_task(", "with redlock(", "nodes.kill(", "SIGKILL"):
+        assert words in shown
+    for words in ("@idempotent", "redlock_run", "lease.ensure()"):
         assert words in shown

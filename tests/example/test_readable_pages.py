@@ -119,6 +119,13 @@ def test_the_page_of_a_show(look, nodes, seat, state):
         assert look(path, cookies=cookies, **act) == []
 
 
+@pytest.mark.parametrize("state", ["free", "bought"])
+def test_the_page_with_what_is_asked_for_twice(look, seat, state):
+    """As it comes, and the answer of its form; the title is long."""
+    act = {"act": partial(press, name="Buy a ticket")} if state == "bought" else {}
+    assert look(f"{seat.show.get_absolute_url()}again/", **act) == []
+
+
 @pytest.mark.parametrize("state", ["begun", "over"])
 def test_the_page_with_tasks(look, seat, state):
     """With a process that was killed, and another one that took over."""

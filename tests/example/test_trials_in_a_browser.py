@@ -1,4 +1,4 @@
-"""The page with tasks of the running demo, in a real browser; nothing is replaced.
+"""The pages with trials of the running demo, in a real browser; nothing is replaced.
 
 A task goes 20 times through the demo's broker to its worker, and a child process of that worker is
 killed: the database, the process table and the page must agree.
@@ -21,7 +21,7 @@ from .visitors import TITLE, Demo, Person, query
 
 pytestmark = pytest.mark.nightly
 
-PAGE = "Two trials with tasks"
+PAGE = "Three trials with tasks"
 LINE = re.compile(r"started in process (\d+) with fence (\d+)")
 LATE = re.compile(r"([\d.]+) s after the kill; ttl ([\d.]+) s")
 MOMENT = 1.5  # seconds in which a free process begins once the lock has expired
@@ -100,6 +100,59 @@ def facts(person: Person) -> dict[str, str]:
 def timeline(person: Person) -> str:
     """The second trial on the page."""
     return person.page.inner_text("#timeline")
+
+
+def test_a_lock_that_is_taken_away_in_the_admin_stops_its_task(staff, person):
+    """The page leads to the lock; the task learns by whom and why, and the name is free then."""
+    assert press(person, "Start a long rehearsal") == "A rehearsal was sent."
+    person.page.wait_for_selector("#timeline >> text=started in process")
+    link = person.page.get_by_role("link", name="the lock in the admin").get_attribute("href")
+    staff.page.goto(link)
+    staff.page.fill("#id_reason", "the stage is needed")
+    staff.press("Take it away")
+    person.page.wait_for_selector("#timeline >> text=stopped (")
+    told = timeline(person)
+    assert "the stage is needed" in told
+    assert staff.demo.user in told
+    eventually(lambda: person.page.inner_text("#lock") == "The lock is free.", within=PATIENCE)
+
+
+def test_a_form_that_is_sent_again_after_back_gets_its_first_answer(come, staff):
+    """The same number and time, and one order; a new form is another order."""
+    person = come()
+    person.open(TITLE)
+    person.page.get_by_role("link", name="Send a form again").click()
+    answers = []
+    for name in ("Ada", None, "Ada"):  # by a new form, after Back as it was, by a new form
+        if name:
+            person.page.fill("#id_name", name)
+        person.press("Buy a ticket")
+        answers.append(person.page.inner_text("main"))
+        if len(answers) == 1:
+            person.page.go_back()
+            person.page.wait_for_selector("#bought >> text=for Ada")  # it has looked since
+        elif len(answers) == 2:
+            person.page.get_by_role("link", name="A new form").click()
+    first, second, third = answers
+    assert first == second != third
+    person.page.go_back()
+    eventually(lambda: person.page.locator("#bought time").count() == 2, within=PATIENCE)
+    assert person.refused == staff.refused == []
+    person.page.goto("/")  # the show is deleted in a moment
+
+
+def test_of_two_servers_one_runs_the_job(come, staff):
+    """Both are real commands of the site's own project; the other one exits with 75."""
+    person = come()
+    person.open(TITLE)
+    person.page.get_by_role("link", name="Send a form again").click()
+    person.page.get_by_role("button", name="Start it on 2 servers").click()
+    person.page.wait_for_selector("#job >> text=ran the job")
+    told = person.page.inner_text("#job")
+    assert "did nothing: the other one has the lock" in told
+    assert ("exit status 0" in told, "exit status 75" in told) == (True, True)
+    assert person.refused == staff.refused == []
+    person.page.goto("/")
 
 
 def test_a_task_that_is_sent_20_times_runs_once(demo, person):

@@ -34,6 +34,10 @@ Prose inside.
 
 <!-- generated: settings -->
 
+<!-- generated: tests
+tests/test_layers.py::a_test
+-->
+
 (an-anchor)=
 - An item.
 - Another
@@ -50,8 +54,9 @@ def test_a_page_in_pieces():
         ("code", 9),
         ("prose", 14),
         ("generated", 17),
-        ("prose", 20),
-        ("prose", 21),
+        ("generated", 19),
+        ("prose", 24),
+        ("prose", 25),
     ]
 
 

@@ -17,7 +17,16 @@ from django_redlock.management import LOST, NOT_ENDED, TAKEN, UNKNOWN
 from django_redlock.views import single_flight
 from tests.docs.pages import ROOT, whole
 from tools.reference import checks as found_checks
-from tools.reference import commands, expand, for_the_site, markdown, options, outcomes, reasons
+from tools.reference import (
+    commands,
+    expand,
+    for_the_site,
+    markdown,
+    options,
+    outcomes,
+    reasons,
+    rooms,
+)
 from tools.reference import settings as found_settings
 
 REFERENCE = ROOT / "docs/reference"
@@ -34,7 +43,14 @@ def test_a_line_becomes_a_part():
 
 
 @pytest.mark.parametrize(
-    "line", ["nonsense", "check W999", "options nobody", "tests tests/test_layers.py::nobody"]
+    "line",
+    [
+        "nonsense",
+        "check W999",
+        "options nobody",
+        "tests tests/test_layers.py::nobody",
+        "cells setnx-del/nothing",
+    ],
 )
 def test_a_part_that_is_not_there_fails_the_build(line):
     """So that no page shows an empty place."""
@@ -197,11 +213,30 @@ def test_every_signal_is_on_the_page():
 def test_a_test_is_listed_with_what_it_proves():
     """The first paragraph of its docstring."""
     here = "tests/tools/test_reference.py::test_a_test_is_listed_with_what_it_proves"
-    assert outcomes.tests(here) == f"- The first paragraph of its docstring. `{here}`"
     nightly = "tests/tools/test_nightly.py::test_the_page_has_the_table_of_entries"
-    assert outcomes.tests(nightly).startswith(
-        "- As `python -m tests.nightly --markdown` prints it. "
-    )
+    folded = outcomes.tests(here, nightly)
+    assert folded.startswith('<details class="tests"><summary>2 tests</summary>\n\n- ')
+    assert folded.endswith("\n\n</details>")
+    first, second = re.findall(r"^- (.*)", folded, re.MULTILINE)
+    assert first == f"The first paragraph of its docstring. `{here}`"
+    assert second.startswith("As `python -m tests.nightly --markdown` prints it. ")
+
+
+def test_the_arguments_of_a_part_may_have_lines_of_their_own():
+    """As a long list has; the next part begins after it."""
+    test = "tests/tools/test_reference.py::test_a_line_becomes_a_part"
+    page = f"- A promise.\n  <!-- generated: tests\n  {test}\n  {test}\n  -->\n- Another.\n"
+    assert expand(page).startswith('- A promise.\n  <details class="tests"><summary>2 tests')
+    assert expand(page).endswith("\n\n  </details>\n- Another.\n")
+
+
+def test_cells_of_the_museum_say_what_is_seen():
+    """With the reason; where a table has several locks, each row names its lock."""
+    one = rooms.cells("setnx-del/turns", "setnx-del/killed").splitlines()
+    assert one[2] == "| Two clients take turns | holds | `setnx-del/turns` |"
+    assert one[3].startswith("| The holder is killed | **stuck**. Nobody deletes the key")
+    several = rooms.cells("setnx-del/killed", "redlock/paused").splitlines()
+    assert several[2].startswith("| SETNX, then DEL: the holder is killed | ")
 
 
 def test_pages_have_no_table_of_what_is_generated():

@@ -2,7 +2,8 @@
 
 A page has a line such as ``<!-- generated: settings -->``. ``expand`` puts the Markdown of that
 part in its place; no copy of it is kept, so none can be out of date. A line may have arguments:
-``<!-- generated: check W012 -->``. A part is as far to the right as its line, as in a list.
+``<!-- generated: check W012 -->``, each on a line of its own if they are many. A part is as far to
+the right as its line, as in a list.
 
 What people have to say of a thing that the code knows only by its name, such as a key of the JSON,
 is a note in ``docs/notes.toml``. A thing without its note, or a note without its thing, fails the
@@ -16,7 +17,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Final
 
-from . import checks, commands, options, outcomes, reasons, settings, signals, telemetry
+from . import checks, commands, options, outcomes, reasons, rooms, settings, signals, telemetry
 
 PARTS: Final[dict[str, Callable[..., str]]] = {
     "settings": settings.table,
@@ -33,8 +34,9 @@ PARTS: Final[dict[str, Callable[..., str]]] = {
     "arguments": signals.arguments,
     "metrics": telemetry.table,
     "tests": outcomes.tests,
+    "cells": rooms.cells,
 }
-LINE: Final = re.compile(r"^( *)<!-- generated: ([\w-]+)(?: (.+?))? -->$", re.MULTILINE)
+LINE: Final = re.compile(r"^( *)<!-- generated: ([\w-]+)(?:\s+([^>]+?))?\s+-->$", re.MULTILINE)
 # Links to what is in the repository only, and to headings that have moved.
 REPOSITORY: Final = "https://github.com/django-redlock/django-redlock/blob/main/docs/dev/"
 OFF_THE_SITE: Final = re.compile(r"\]\((?:\.\./|\./)*dev/([\w./#-]+)\)")

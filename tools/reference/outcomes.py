@@ -1,4 +1,4 @@
-"""The lists of tests behind a promise: each with what its docstring says that it proves."""
+"""The tests behind a promise, folded: each with what its docstring says that it proves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .markdown import ROOT, of_docstring
 
 
 def tests(*ids: str) -> str:
-    """Return a list of tests, each with what it proves, and whether `make nightly` alone plays it.
+    """Return a folded list of tests: what each proves, and whether `make nightly` alone plays it.
 
     Args:
         ids: of tests, as ``tests/nodes/test_votes.py::test_a_vote``.
@@ -19,7 +19,9 @@ def tests(*ids: str) -> str:
     Raises:
         ValueError: there is no such test, or it has no docstring.
     """
-    return "\n".join(f"- {_proves(each)} `{each}`{_nightly(each)}" for each in ids)
+    count = f"{len(ids)} test{'s' * (len(ids) > 1)}"
+    listed = "\n".join(f"- {_proves(each)} `{each}`{_nightly(each)}" for each in ids)
+    return f'<details class="tests"><summary>{count}</summary>\n\n{listed}\n\n</details>'
 
 
 def _proves(test: str) -> str:
@@ -33,8 +35,14 @@ def _proves(test: str) -> str:
 
 def _nightly(test: str) -> str:
     path, _, name = test.partition("::")
-    marked = functions_with({"nightly"}, ast.parse((ROOT / path).read_text(encoding="utf-8")))
-    return " (nightly)" if marked is None or name in marked else ""
+    marked = _nightly_in(path)
+    return " *(nightly)*" if marked is None or name in marked else ""
+
+
+@cache
+def _nightly_in(path: str) -> set[str] | None:
+    """Return the functions of a file that `make nightly` alone plays; None: all of them."""
+    return functions_with({"nightly"}, ast.parse((ROOT / path).read_text(encoding="utf-8")))
 
 
 @cache

@@ -40,9 +40,15 @@ BUTTONS = {
         "box_office.trials.send_copies box_office.tasks.print_posters",
     ),
     "rehearsal": (
-        "Start a rehearsal, and kill its process",
+        "Start a rehearsal, kill its process, or take its lock away",
         "how-to/celery",
         "box_office.tasks.rehearse box_office.trials.kill",
+    ),
+    "buy": ("Buy a ticket", "how-to/idempotency", "box_office.again.buy"),
+    "job": (
+        "Start it on 2 servers",
+        "how-to/one-server",
+        "box_office.again.start_on_each_server",
     ),
     "nodes": (
         "Kill a node, hang one, bring one back",

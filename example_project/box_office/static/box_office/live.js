@@ -52,7 +52,8 @@ async function show(url, options, parts) {
 
 function look() {
   if (!document.hidden) {
-    show(document.body.dataset.at, { headers: { "X-Look": "1" } }, "[data-live]");
+    // Not into the cache: after Back a form must have the key that it was sent with.
+    show(document.body.dataset.at, { cache: "no-store", headers: { "X-Look": "1" } }, "[data-live]");
   }
 }
 
