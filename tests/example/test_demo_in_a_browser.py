@@ -120,7 +120,7 @@ def test_staff_presses_every_button(staff):
     page = staff.page
     page.goto("/")
     page.get_by_role("link", name="Locks", exact=True).click()
-    page.get_by_text("Look again").click()
+    page.get_by_role("link", name="Look again").click()
     page.get_by_role("button", name="Pause").click()
     page.wait_for_selector("[role=status] >> text=paused")
     page.get_by_role("button", name="Go on").click()
