@@ -62,7 +62,7 @@ def rehearse(self: Any, show_id: int, seconds: float = REHEARSAL_SECONDS) -> str
         try:
             lease.ensure()
         except LeaseLost as lost:  # somebody has taken the lock away, for example
-            return _end(run, f"stopped ({lost})")
+            return _end(run, f"stopped, its lock is lost ({lost.code})")
         if Run.objects.filter(pk=run.pk, killed__isnull=False).exists():
             os.kill(os.getpid(), signal.SIGKILL)  # nothing is released, as when memory runs out
     return _end(run, "rehearsed")

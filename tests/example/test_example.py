@@ -7,6 +7,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -352,7 +353,9 @@ def test_a_form_with_a_mistake_comes_back_with_another_key(show):
 @pytest.mark.nightly
 def test_the_page_says_how_the_job_ended_on_each_server(show, monkeypatch):
     """By the exit statuses of `redlock_run`; holders are for staff, so nothing else is shown."""
-    monkeypatch.setattr(again, "start_on_each_server", lambda _: [0, 75])
+    ended = iter([SimpleNamespace(wait=lambda: 0), SimpleNamespace(wait=lambda: 75)])
+    processes = SimpleNamespace(Popen=lambda *_, **__: next(ended), DEVNULL=None)
+    monkeypatch.setattr(again, "subprocess", processes)
     page = visitor().post(f"/shows/{show.pk}/again/job/", follow=True).text
     assert "Server 1 ran the job" in page
     assert "Server 2 did nothing: the other one has the lock" in page

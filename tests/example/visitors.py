@@ -104,7 +104,7 @@ class Person:
         self.page.fill("#id_username", self.demo.user)
         self.page.fill("#id_password", self.demo.password)
         self.press("Log in")
-        self.page.wait_for_selector(".redlock-banner")
+        self.page.wait_for_selector("#redlock-live .redlock-banner")
 
     def save(self, name: str = "Save") -> None:
         """Press a button of an admin form; it worked."""
