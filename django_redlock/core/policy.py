@@ -134,7 +134,7 @@ class Policy:
             digest = zlib.crc32(name.encode())
             keys += (lock + name,)
             fields += FIELDS[digest % COUNTERS]
-            if MARK in name:  # whoever waits for a slot waits for all of them, at one node
+            if MARK in name:  # a waiter for a slot waits for all of them, at one node
                 digest = zlib.crc32(slot_of(name).name.encode())
             nodes += self._nodes[digest % self.size]
         return LockKeys(unique, *self._shared, keys, fields, nodes, template)

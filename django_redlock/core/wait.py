@@ -126,7 +126,7 @@ def wait_for_slot(
     arrived, first = policy.clock(), slots[0]
     nodes = [(first.queue_nodes[0] + i) % policy.size for i in range(policy.size)]
     order = [i for i in nodes if votes[i].sent] or nodes
-    # Who has another limit stands in another line: its first one blocks on other lists.
+    # A waiter with another limit stands in another line: its first one blocks on other lists.
     line = f"{first.queue}{slot_of(first.names[0]).name}{MARK}{len(slots)}"
     waiter = Waiter(line, first.template, tuple(each.queues[0] for each in slots))
     waiter.which = int(policy.uniform(0, len(slots))) % len(slots)
@@ -184,7 +184,7 @@ def _at_a_node(
             return _wakeup_in(came.wakeup)
         broken = broken + 1 if came.broken else 0
         if broken:
-            yield Sleep(min(left, policy.uniform(0.5, 1.0) * min(LOOK_EVERY[0], 0.01 * 2**broken)))
+            yield _pause(policy, broken, left)
         told, blocked_before = None, True
     return ""
 
@@ -293,9 +293,14 @@ def _at_the_nodes(
             return _wakeup_in(came.wakeup)
         broken = broken + 1 if came.broken else 0
         if broken:
-            yield Sleep(min(left, policy.uniform(0.5, 1.0) * min(LOOK_EVERY[0], 0.01 * 2**broken)))
+            yield _pause(policy, broken, left)
         node, blocked_before = None, True
     return ""
+
+
+def _pause(policy: Policy, broken: int, left: float) -> Sleep:
+    """Return the pause before the next look, after so many broken connections in a row."""
+    return Sleep(min(left, policy.uniform(0.5, 1.0) * min(LOOK_EVERY[0], 0.01 * 2**broken)))
 
 
 def _look(

@@ -350,7 +350,7 @@ class Lock:
         """Do the work of the block once in a while, not only one at a time.
 
         When the block has succeeded, and before the lock is free, the nodes record that its work is
-        done. Who asks for the same name in that time is told when it was done, and has nothing to
+        done. A caller that asks for the name in that time learns when that was, and has nothing to
         do. A block that raised leaves no record, nor does one whose lease was lost or revoked. It
         is not *exactly once*: a process that dies between the work and the record leaves none.
 

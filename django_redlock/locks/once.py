@@ -1,8 +1,8 @@
 """Work that is done once in a while, and not only one at a time: ``Lock.once``.
 
 The block takes the lock as any other does. If its body succeeds, the lock's name becomes a record
-on the nodes in place of a release, with when the work was done (``core.completion``). Who asks for
-the name in that time gets a ``OnceRun`` that is not fresh, and holds nothing.
+on the nodes in place of a release, with when the work was done (``core.completion``). A caller
+that asks for the name in that time gets a ``OnceRun`` that is not fresh, and holds nothing.
 
 The record is written last: a crash before it lets the work be done again, one after it does not.
 With ``OnceLock.atomic`` the order is lock, BEGIN, body, COMMIT, record.

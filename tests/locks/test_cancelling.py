@@ -349,6 +349,10 @@ def test_a_task_that_is_forgotten_in_its_block_gives_the_lock_back(strong):
     (lease,) = leases
     assert (task() is None, lease.held) == (not strong, strong)
     lease.release()
+    leases.clear()
+    del lease
+    gc.collect()  # here, and not in the midst of another test
+    assert task() is None
 
 
 # -- broken variants ------------------------------------------------------------------------------

@@ -192,7 +192,7 @@ def held(redlock: Any, variant: str) -> dict[str, Any]:
     enough.set()
     thread.join()
     eventually(lambda: all(is_free(redlock, each) for each in names))
-    eventually(lambda: done == ["job"])
+    eventually(lambda: {*done} == {"job"})  # two threads may do it, see ``SafeFinalizer``
     return {"locks": sorted(found), "returned": returned, "ended": ended, "told": told}
 
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
-import multiprocessing.pool
 import os
 import signal
 import sys
 import time
 import traceback
-from contextlib import ExitStack
+from collections.abc import Generator, Iterable
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -110,46 +111,54 @@ def chunk(plan: Plan, number: int) -> tuple[int, str]:
     return number, ""
 
 
-def _chunk(job: tuple[Plan, int]) -> tuple[int, str]:
-    return chunk(*job)
-
-
 def _begin() -> None:
     """Leave Ctrl-C to the parent, and log nothing."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     quiet()
 
 
-def _pool(jobs: int) -> multiprocessing.pool.Pool:
-    """Processes that a Ctrl-C does not end in their first moments, either."""
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        return multiprocessing.Pool(jobs, _begin)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+def _played(plan: Plan, numbers: Iterable[int]) -> Generator[tuple[int, str], None, None]:
+    """Play chunks in processes, which end by themselves; yield what ``chunk`` says of each.
+
+    ``multiprocessing.Pool`` kills them: one that has a lock of the pool then stops it for ever.
+    """
+    left = iter(numbers)
+    with ProcessPoolExecutor(plan.jobs, initializer=_begin) as pool:
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:  # a Ctrl-C does not end them in their first moments, either
+            playing = {pool.submit(chunk, plan, each) for each in islice(left, 2 * plan.jobs)}
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        try:
+            while playing:
+                ended, playing = wait(playing, return_when=FIRST_COMPLETED)
+                playing |= {pool.submit(chunk, plan, each) for each in islice(left, len(ended))}
+                yield from (each.result() for each in ended)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def soak(plan: Plan) -> int:
     """Play what is missing; the exit status: 0, 1 when a promise was broken, 130 by Ctrl-C."""
     progress = Progress(plan)
-    left = [(plan, number) for number in plan.chunks if number not in progress.done]
+    left = [number for number in plan.chunks if number not in progress.done]
     total = CHUNK * len(plan.chunks)
     if before := progress.worlds:
         print(f"{before} of {total} worlds were played before, by the same code", flush=True)
     line = JoinQueue(before, total)
-    with _pool(plan.jobs) as pool:
-        try:
-            for number, story in pool.imap_unordered(_chunk, left):
+    try:
+        with closing(_played(plan, left)) as played:
+            for number, story in played:
                 if story:
                     line.end(progress.worlds)
                     print(f"a promise is broken:\n{story}", file=sys.stderr)
                     return 1
                 progress.played(number)
                 line.show(progress.worlds)
-        except KeyboardInterrupt:
-            line.end(progress.worlds)
-            print("interrupted; the same command goes on from here", flush=True)
-            return INTERRUPTED
+    except KeyboardInterrupt:
+        line.end(progress.worlds)
+        print("interrupted; the same command goes on from here", flush=True)
+        return INTERRUPTED
     line.end(progress.worlds)
     print(f"{total} worlds in {len(KINDS)} profiles, and no promise was broken", flush=True)
     return 0
