@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 NEEDED := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
 NEWER := python3.13 python3.12 python3.11
 
-.PHONY: help demo test coverage test-rest soak soak-busy soak-healing soak-celery soak-fencing soak-handles soak-idempotency soak-interrupts soak-leader soak-once soak-revoke soak-run soak-tasks soak-views nightly storm-of-tasks lint format messages house docs docs-tables docs-tasks bench bench-figures matrix museum screenshots pictures clean
+.PHONY: help demo test coverage test-rest soak soak-busy soak-healing soak-celery soak-fencing soak-handles soak-idempotency soak-interrupts soak-leader soak-once soak-revoke soak-run soak-tasks soak-views nightly storm-of-tasks lint format messages house docs docs-tables docs-tasks bench bench-figures matrix museum screenshots pictures dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -162,6 +162,11 @@ screenshots: $(VENV)/.has-dev $(VENV)/.has-demo ## The photographs of README and
 
 pictures: $(VENV)/.has-dev ## The drawings of README and docs, each from its data
 	$(BIN)/python -m tools.pictures $(ARGS)
+
+dist: $(VENV)/.has-dev ## Wheel and sdist for the package index, checked
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
 
 clean: ## Remove the environments and everything that was built
 	rm -rf $(VENV) .venv-newest .cache .coverage .coverage.* build dist docs/_build .hypothesis .mypy_cache .pytest_cache .ruff_cache

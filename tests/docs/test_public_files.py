@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.docs.pages import GROUPS, PROJECT, ROOT
+from tools.reference import checks
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 
@@ -37,6 +38,17 @@ def test_what_is_for_work_on_the_package_is_no_extra():
     own = [line for lines in GROUPS.values() for line in lines if PROJECT["name"] in line]
     used = {extra for line in own for extra in re.findall(r"[\w-]+", line.partition("[")[2])}
     assert used == extras
+
+
+def test_the_changelog_names_the_newest_version_and_the_last_check_of_each_kind():
+    """So an id that comes later is named by its version."""
+    changes = read("CHANGELOG.md")
+    newest = re.search(r"^## \[([^]]+)\] - \d{4}-\d\d-\d\d$", changes, re.MULTILINE)
+    assert newest
+    assert newest[1] == PROJECT["version"]
+    said = re.findall(r"\b([EW])001 to \1(\d{3})\b", changes)
+    ids = sorted(checks.ids())
+    assert dict(said) == {each[0]: each[1:] for each in ids}
 
 
 def test_style_is_checked_by_one_version():
