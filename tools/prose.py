@@ -65,7 +65,7 @@ def _kind(line: str, fence: str) -> tuple[str, str]:
     opens = mark and not (mark[1][0] == ":" and mark[2].split(" ")[0] in {"", *PROSE_INSIDE})
     if mark and opens:
         return "code", mark[1]
-    if mark or not line.strip() or re.match(r"^\(.+\)=$|^ *<!-- (?!generated:)", line):
+    if mark or not line.strip() or re.match(r"^%|^\(.+\)=$|^ *<!-- (?!generated:)", line):
         return "", ""
     return ("table" if line.lstrip().startswith("|") else "prose"), ""
 

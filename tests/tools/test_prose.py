@@ -42,11 +42,13 @@ tests/test_layers.py::a_test
 - An item.
 - Another
   item.
+
+% A comment of the source, which no page shows.
 """
 
 
 def test_a_page_in_pieces():
-    """Each with its kind and its line; a callout is prose, an anchor nothing."""
+    """Each with its kind and its line; a callout is prose, an anchor and a comment are nothing."""
     assert [(each.kind, each.line) for each in pieces(PAGE)] == [
         ("prose", 1),
         ("prose", 3),
