@@ -24,7 +24,7 @@ from tests.docs.pages import (
 HOW_TO = ROOT / "docs/how-to"
 PAGES = [README, INSTALL, TUTORIAL, *sorted(HOW_TO.glob("*.md"))]
 # What startproject writes, and what a page says in words that it stands for.
-GIVEN = {"INSTALLED_APPS", "BASE_DIR", "urlpatterns", "NODES", "__file__"}
+GIVEN = {"INSTALLED_APPS", "MIDDLEWARE", "BASE_DIR", "urlpatterns", "NODES", "__file__"}
 SETTINGS = """\
 INSTALLED_APPS += ["django_redlock"]
 REDLOCK = {"default": {"NODES": ["memory://a", "memory://b", "memory://c"]}}

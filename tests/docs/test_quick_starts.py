@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from django_redlock.testing import EmbeddedNode
-from tests.docs.pages import ROOT, Block, Reader, blocks, examples, reader
+from tests.docs.pages import HEALTH, ROOT, Block, Reader, blocks, examples, reader
 from tests.support.databases import POSTGRESQL, database, why_not
 
 HOW_TO = ROOT / "docs/how-to"
@@ -106,8 +106,8 @@ def test_an_api_pays_once(someone, patient_nodes):
     with database(POSTGRESQL) as postgresql:
         ours = f"DATABASES = {{'default': {postgresql!r}}}\nREDLOCK = {{'default': {locks!r}}}\n"
         someone.write(Block("python", "mysite/settings.py", ours))
-        for command in re.findall(r"^\$ python manage.py (.*)$", API.read_text(), re.MULTILINE):
-            someone.manage(command)
+        for command in re.findall(r"^\$ (python manage.py .*)$", API.read_text(), re.MULTILINE):
+            someone.run(command, codes=HEALTH)
         someone.type(LOGIN + USE)
         someone.close_shell()
     assert someone.seen.endswith(SEEN)

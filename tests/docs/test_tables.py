@@ -152,8 +152,8 @@ def test_the_texts_that_users_read():
     """The page about errors has the texts that are answered."""
     read = table("docs/how-to/errors.md", "Status", "Your users read").column("Your users read")
     assert read[:3] == [refusals._TAKEN, refusals._UNAVAILABLE, refusals._BEGUN]
-    assert read[3] == answers._DETAILS["lacks"]
-    assert read[5] == answers._FOR_PEOPLE["other"]
+    assert read[3:5] == [answers._AGAIN, answers._DETAILS["lacks"]]
+    assert read[6:] == [answers._DETAILS["size"], answers._FOR_PEOPLE["other"]]
 
 
 # -- signals, metrics and the log -----------------------------------------------------------------

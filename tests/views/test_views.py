@@ -869,7 +869,7 @@ def test_a_client_that_leaves_while_a_stream_is_sent(kind):
 def examples() -> dict[str, Any]:
     """What the examples of the page define."""
     page = (Path(__file__).parents[2] / "docs/how-to/views.md").read_text()
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"MIDDLEWARE": []}
     for example in re.findall(r"^ *```python\n(.*?)^ *```$", page, re.DOTALL | re.MULTILINE):
         exec(textwrap.dedent(example), names)  # noqa: S102 - our own page
     return names
