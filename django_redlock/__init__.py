@@ -71,7 +71,7 @@ def close(timeout: float = 5.0) -> bool:
         timeout: seconds for which it waits.
 
     Returns:
-        Whether all of it ended in this time. False: a node hangs, or an ``on_lost`` still runs.
+        Whether all of it ended in this time; not if a node hangs, or an ``on_lost`` still runs.
 
     Raises:
         TypeError, ValueError: the timeout is no number of seconds, or is negative.

@@ -73,7 +73,7 @@ class EventLease(Protocol):
 
     @property
     def slot(self) -> int | None:
-        """Which of the slots of a limited lock it is, from 0; None: the lock has no limit."""
+        """Which of the slots of a limited lock it is, from 0; None if the lock has no limit."""
 
     @property
     def limit(self) -> int | None:

@@ -45,6 +45,9 @@ html_title = f"{project} {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["moved.js"]
+# Straight quotes and two hyphens stay: a reader copies `mode="…"` and `--json`, and looks for a text as it was
+# printed.
+smartquotes = False
 # A button copies what is typed, without the prompt and without what is printed.
 copybutton_prompt_text = r"\$ |>>> |\.\.\. |nodes> "
 copybutton_prompt_is_regexp = True

@@ -118,10 +118,14 @@ def refuse(lock: HeldLock, fence: int | None = None, *, now: bool = False) -> No
     if lock.kind is LockStatus.FREE:
         why = f"nobody holds {name}"
     elif lock.kind not in ONE_OWNERS:
-        why = (
-            f"nobody holds {name} for certain: its state is {lock.kind}, and keys that a failed "
-            "attempt has left end with their ttl"
-        )
+        endless = sum(each is not None and each.left is None for each in lock.cells)
+        left = "keys that a failed attempt has left end with their ttl"
+        if endless:  # no key of ours
+            left = (
+                f"a key of another client never expires on {endless} of {lock.of} nodes: end that "
+                "client, and delete the key there"
+            )
+        why = f"nobody holds {name} for certain: its state is {lock.kind}, and {left}"
     elif lock.kind is LockStatus.HELD and lock.fence is None and not now:
         why = (
             f"another client holds {name}, and cannot be told that it was taken away: with --now "

@@ -200,7 +200,7 @@ class HeldLock(NamedTuple):
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the owner has less than a majority; 0: it has none; None: never."""
+        """Seconds until the owner has less than a majority; 0 if it has none, None if never."""
         left = sorted(math.inf if cell.left is None else cell.left for cell in self.own)
         majority = majority_of(self.of)
         last = left[-majority] if len(left) >= majority else 0.0

@@ -224,12 +224,12 @@ class Lease:
 
     @property
     def slot(self) -> int | None:
-        """Which of the slots of a limited lock it is, from 0; None: the lock has no limit."""
+        """Which of the slots of a limited lock it is, from 0; None if the lock has no limit."""
         return slot_of(self.grant.target.names[0]).slot
 
     @property
     def limit(self) -> int | None:
-        """How many may hold the lock at a time, as its holder wrote it; None: there is no limit."""
+        """How many may hold the lock at a time, as its holder wrote it; None without a limit."""
         return None if self.slot is None else label_of(self.grant.label)[1]
 
     @property

@@ -133,7 +133,7 @@ class Lock:
 
     @property
     def limit(self) -> int | None:
-        """How many may hold it at a time; None: one, and there are no slots."""
+        """How many may hold it at a time; None if one may, and there are no slots."""
         return self._options.limit
 
     # -- acquiring ------------------------------------------------------------------------------

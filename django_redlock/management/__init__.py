@@ -31,7 +31,7 @@ class LockedCommand(BaseCommand):
     """A management command that runs on one server at a time.
 
     Where it runs already, it prints one line, with ``--verbosity 0`` none, and exits with 0: to
-    cron that is no failure.
+    cron that is no failure::
 
         class Command(LockedCommand):
             lock_name = "import:{source}"

@@ -409,7 +409,7 @@ def locked_task(
         on_conflict: what to do with a task whose key is held: "skip" ends it as a success whose
             return value is a ``Skipped``; "retry" enqueues it again for later, and its return value
             is a ``Deferred``; "raise" fails it with ``LockTaken``. "retry" needs a backend that
-            supports ``run_after``, else it fails as by "raise"; W030 tells. With
+            supports ``run_after``, else it fails as by "raise", and check W030 names it. With
             mode="until_started" it is "retry" or "raise".
         alias: the alias whose nodes decide. None: "default".
         min_hold: seconds for which the key stays taken at least.

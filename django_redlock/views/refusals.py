@@ -129,7 +129,7 @@ class Refusal:
 
     @property
     def problem(self) -> dict[str, Any]:
-        """The body for programs: problem details, RFC 9457."""
+        """The body for programs, problem details of RFC 9457."""
         about = {"type": "about:blank", "title": self.title, "status": self.status}
         return about | {"detail": self.detail}
 
@@ -155,8 +155,9 @@ def refusal_of(error: BaseException) -> Refusal | None:
         error: any exception.
 
     Returns:
-        The refusal, a 409 or a 503 without ``Retry-After``: part of the work may be done, and many
-        clients repeat a request by themselves after a 423 or a 429, or where they are told a time.
+        The refusal, a 409 or a 503. It has no ``Retry-After``, because part of the work may be
+        done, and many clients repeat a request by themselves after a 423 or a 429, or where they
+        are told a time.
         None if the error is no refusal: LeaseLost, and a NodesUnavailable of a lease that could
         not be extended, are raised in the middle of the work.
     """

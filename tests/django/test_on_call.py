@@ -129,6 +129,38 @@ def test_a_node_whose_memory_is_full(nodes):
     silent(question, nodes.urls)
 
 
+def test_a_full_node_that_may_delete_locks(nodes):
+    """By its policy, which is another one only while it is set; the page's command sets it."""
+    question, node = "May a full node delete locks?", nodes[BAD]
+    fix = "CONFIG SET maxmemory-policy noeviction"
+    assert f"`{fix}`" in PAGE
+    with closing(node.client()) as admin:
+        admin.config_set("maxmemory", "200mb")
+        try:
+            admin.config_set("maxmemory-policy", "allkeys-lru")
+            answer(question, nodes.urls, node)
+            admin.execute_command(*fix.split())
+            silent(question, nodes.urls)
+        finally:
+            admin.config_set("maxmemory-policy", "noeviction")
+            admin.config_set("maxmemory", "0")
+
+
+def test_a_wrong_password(nodes):
+    """The node knows the user by another one."""
+    question, node = "Does a node refuse the password?", nodes[BAD]
+    entry = {"URL": node.url, "USERNAME": "shop", "PASSWORD": "old"}
+    entries = [*nodes.urls[:BAD], entry, *nodes.urls[BAD + 1 :]]
+    with closing(node.client()) as admin:
+        admin.execute_command("ACL", "SETUSER", "shop", "on", ">new", "~redlock:*", "+@all")
+        try:
+            answer(question, entries, node)
+            admin.execute_command("ACL", "SETUSER", "shop", ">old")
+            silent(question, entries)
+        finally:
+            admin.execute_command("ACL", "DELUSER", "shop")
+
+
 @pytest.mark.slow
 def test_a_replica(nodes):
     """Both commands say that it is one, and what to put there."""
@@ -206,6 +238,8 @@ def test_a_mark_that_is_stuck(nodes):
 DRILLED = {
     "May the nodes' user do all that locks need?",
     "Does a node take no more writes?",
+    "May a full node delete locks?",
+    "Does a node refuse the password?",
     "Is a node a replica?",
     "Is a server too old?",
     "Does a node hang?",

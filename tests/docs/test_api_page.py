@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -107,3 +108,30 @@ def test_every_method_is_documented(cls):
     }
     aside = INTERNAL[cls] | ({"alias"} if cls in {Lock, LockTemplate} else set())
     assert own - aside == members(cls)
+
+
+def described() -> Iterator[tuple[str, Any]]:
+    """The functions, and the listed members of classes, of the pages, each with its name."""
+    for path in sorted(documented()):
+        thing = place(path)
+        if inspect.isclass(thing):
+            directive = rf"^\.\. autoclass:: {re.escape(path)}(?:\(\))?\n   :members: (.+)$"
+            shown = re.search(directive, TEXT, re.MULTILINE)
+            for name in shown[1].split(", ") if shown else ():
+                yield f"{path}.{name}", inspect.getattr_static(thing, name, None)
+        elif callable(thing):
+            yield path, thing
+
+
+def test_no_description_is_shown_as_a_type():
+    """Of a property, and of what is returned: what stands before a colon is taken for one."""
+    wrong = []
+    for name, thing in described():
+        text = inspect.getdoc(thing) or ""
+        first = text.partition("\n")[0] if isinstance(thing, property) else ""
+        found = re.search(r"^Returns:\n\s+(.+)$", text, re.MULTILINE)
+        lines = [re.sub(r"``.*?``", "", line) for line in (first, found[1] if found else "")]
+        if any(":" in line for line in lines):
+            wrong.append(name)
+    assert len(list(described())) > 50
+    assert wrong == []

@@ -110,6 +110,16 @@ def test_a_check_says_what_the_page_shows(settings):
     assert real.hint == f"{shown.hints[0]} See {found_checks_address('w012')}"
 
 
+def test_a_check_shows_no_name_of_the_code():
+    """What a text fills in is named for a reader: no attribute with underscores, no constant."""
+    for each in found_checks.messages():
+        for text in (each.text, *each.hints):
+            assert "**" not in text, text
+            for data in re.findall(r"\*(.+?)\*", text):
+                assert not data.startswith("\\_"), text
+                assert not data.isupper() or data.replace("\\", "") in conf.DEFAULTS, text
+
+
 def found_checks_address(number: str) -> str:
     """The address of a section."""
     return f"https://django-redlock.readthedocs.io/en/latest/reference/checks.html#{number}"

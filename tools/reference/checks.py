@@ -9,12 +9,33 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from django_redlock import conf
+from django_redlock.checks import DRIFT
+from django_redlock.leases.lease import RENEWALS
+
 from .markdown import ROOT, table
 
 PACKAGE: Final = ROOT / "django_redlock"
 NUMBER: Final = re.compile(r"[EW]\d{3}")
-# Names of the code that a reader would not understand.
-READABLE: Final = {"where": "the place in the code", "_named": "the place in the code"}
+# What a reader may call a name of the code; "": the text does without it.
+READABLE: Final = {
+    "DRIFT": f"{DRIFT:g}",
+    "EXAMPLE": conf.EXAMPLE,
+    "FLEETING": "why that does not last",
+    "RENEWALS": f"{RENEWALS}",
+    "__module__": "module",
+    "__name__": "kind of error",
+    "_meta": "the model",
+    "_named": "the place in the code",
+    "broken": "the place in the code",
+    "keyless": "status",
+    "line": "the view",
+    "more": "",
+    "names": "task",
+    "shown": "limits",
+    "values": "value",
+    "where": "the place in the code",
+}
 SHOWN: Final = frozenset({"Error", "Warning"})
 
 
@@ -154,8 +175,10 @@ def _filled(text: ast.JoinedStr, texts: Mapping[str, ast.JoinedStr]) -> str:
             parts.append(str(each.value))
         elif isinstance(each, ast.FormattedValue):
             name = each.value.id if isinstance(each.value, ast.Name) else ""
-            known = texts.get(name)
-            parts.append(_filled(known, {}) if known else f"\0{_name(each.value)}\1")
+            if known := texts.get(name):
+                parts.append(_filled(known, {}))
+            elif called := _name(each.value):
+                parts.append(f"\0{called}\1")
     return "".join(parts)
 
 
@@ -167,11 +190,14 @@ def _name(value: ast.expr) -> str:
     elif isinstance(value, ast.Name):
         found = READABLE.get(value.id, value.id)
     elif isinstance(value, ast.Attribute):
-        found = _name(value.value) if value.attr in {"name", "label", "path"} else value.attr
+        inner = value.attr in {"name", "label", "path"}
+        found = _name(value.value) if inner else READABLE.get(value.attr, value.attr)
     elif isinstance(value, ast.Subscript):
         key = value.slice
         is_text = isinstance(key, ast.Constant) and isinstance(key.value, str)
         found = str(ast.literal_eval(key)) if is_text else _name(value.value)
+        if isinstance(value.value, ast.Attribute) and value.value.attr == "DEFAULTS":
+            found = f"{conf.DEFAULTS[found]}"
     elif isinstance(value, ast.BinOp):
         found = f"{_name(value.left)} {_sign(value.op)} {_name(value.right)}"
     elif isinstance(value, ast.Constant):

@@ -25,7 +25,7 @@ ALIAS: Final = "docs"
 # What each command of Django's ends with.
 ALWAYS: Final = (
     ("1", "the settings or the arguments are wrong", "read the message"),
-    ("2", "there is no such option", "read the message"),
+    ("2", "an option is unknown, or has a value that makes no sense", "read the message"),
 )
 
 

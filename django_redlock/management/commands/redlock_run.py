@@ -38,9 +38,9 @@ class Command(BaseCommand):
     help = (
         "Run a command while this process holds a lock, so that one server runs it at a time. The "
         "lease is renewed meanwhile; when it cannot be, the command and its process group are "
-        "ended before the lease is over. Exit status: the command's; 75 the name is taken, 69 it "
-        "is unknown whether it is, 70 the lease was lost and the command was ended, 77 something "
-        "could not be ended."
+        "ended before the lease is over. Exit status: the command's; 75 the name is taken, 69 "
+        "nobody knows whether the name is taken, 70 the lease was lost and the command was ended, "
+        "77 something could not be ended."
     )
     requires_system_checks = ()  # the command has its own
     stealth_options = ("command",)  # call_command("redlock_run", "beat", command=["celery", …])

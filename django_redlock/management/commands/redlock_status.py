@@ -37,7 +37,8 @@ class Command(NodesCommand):
 
     help = (
         "Show the nodes, every lock that is held, and the tasks that wait. Exit status: 0 "
-        "all nodes vote, 3 some do not, 4 no majority does, so no lock can be taken."
+        "all nodes vote, 3 some do not vote and locks work, 4 no majority votes, so no lock can be "
+        "taken."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
