@@ -296,6 +296,8 @@ class Responder:
 
     def _with_links(self, request: Any, refusal: Refusal) -> Refusal:
         """Return the refusal with the addresses that a page may link to."""
+        if not callable(self.on_refused) and wants_json(request):  # no page, so nothing is asked
+            return refusal
         has_begun = refusal.begun or isinstance(refusal.error, LockTaken)
         result = self._address(request) if has_begun else ""
         back = page_before(request) if refusal.leads_back else ""

@@ -249,6 +249,21 @@ def test_a_page_without_a_result_is_no_error(result, caplog):
     assert logged == [("result= of a view names no address", True)] * 2
 
 
+def test_a_program_costs_no_look_for_the_result():
+    """Which may be a query; a function that makes the response itself gets it all the same."""
+    asked = []
+
+    def look(request: Any) -> str:
+        asked.append(request)
+        return "/orders/"
+
+    refused(client_of("application/json"), result=look, on_refused="refused.html")
+    refused(client_of("application/json"), result=look)
+    assert asked == []
+    refused(client_of("application/json"), result=look, on_refused=lambda *_: None)
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize(
     "referer", ["", "https://elsewhere.example/", "javascript:alert(1)", "//elsewhere.example"]
 )
