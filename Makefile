@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 NEEDED := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
 NEWER := python3.13 python3.12 python3.11
 
-.PHONY: help demo test coverage test-rest soak soak-busy soak-healing soak-celery soak-fencing soak-handles soak-idempotency soak-interrupts soak-leader soak-once soak-revoke soak-run soak-tasks soak-views nightly storm-of-tasks lint format messages house docs docs-tables docs-tasks bench bench-figures matrix museum screenshots pictures dist clean
+.PHONY: help demo test coverage test-rest soak soak-busy soak-healing soak-celery soak-fencing soak-handles soak-idempotency soak-interrupts soak-leader soak-once soak-revoke soak-run soak-tasks soak-views nightly storm-of-tasks lint format messages house docs docs-tables bench bench-figures matrix museum screenshots pictures dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -134,9 +134,6 @@ docs: $(VENV)/.has-docs ## Build the documentation; a warning is an error. Then 
 	@$(BIN)/python -m tools.language
 	@$(BIN)/python -m tools.words docs/_build/html
 	$(BIN)/python -m tools.find docs/_build/html
-	$(BIN)/python -m tools.walk --report docs/_build/html
-
-docs-tasks: $(VENV)/.has-docs ## The ten tasks in the built pages: it fails where an answer is too far away
 	$(BIN)/python -m tools.walk docs/_build/html
 
 docs-tables: $(VENV)/.has-dev ## Hunt every broken variant, and write the page about it

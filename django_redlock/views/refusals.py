@@ -27,9 +27,9 @@ from django.apps import apps
 from django.core.exceptions import DisallowedHost, ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import render, resolve_url
+from django.shortcuts import redirect, render
 from django.templatetags.static import static
-from django.urls import NoReverseMatch
+from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import get_language, get_language_bidi, gettext, gettext_noop
@@ -142,7 +142,7 @@ class Refusal:
 
 RetryAfter: TypeAlias = "float | Callable[[LockTaken], float | None]"
 OnRefused: TypeAlias = "str | Callable[[Any, Refusal], Any] | None"
-Result: TypeAlias = "str | Callable[[Any], Any] | None"
+Result: TypeAlias = "str | Promise | Callable[[Any], Any] | None"  # a promise of reverse_lazy
 
 
 # -- the decision ----------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class Responder:
         if callable(self.on_refused):
             check_call("on_refused", self.on_refused, "request", "refusal")
         if iscoroutinefunction(self.result) or not (
-            self.result is None or isinstance(self.result, str) or callable(self.result)
+            self.result is None or isinstance(self.result, str | Promise) or callable(self.result)
         ):
             raise TypeError(
                 "result must be an address, the name of one in the URLconf, or a plain function of "
@@ -297,18 +297,20 @@ class Responder:
 
     def _with_links(self, request: Any, refusal: Refusal) -> Refusal:
         """Return the refusal with the addresses that a page may link to."""
+        if not callable(self.on_refused) and wants_json(request):  # no page, so nothing is asked
+            return refusal
         has_begun = refusal.begun or isinstance(refusal.error, LockTaken)
         result = self._address(request) if has_begun else ""
         back = page_before(request) if refusal.leads_back else ""
         return replace(refusal, result=result, back=back)
 
     def _address(self, request: Any) -> str:
-        named = self.result(request) if callable(self.result) else self.result
-        if named is None:
-            return ""
         try:
-            return str(resolve_url(named))
-        except NoReverseMatch:  # a page without a link is better than none
+            named: Any = self.result(request) if callable(self.result) else self.result
+            return "" if named is None else str(redirect(named).url)
+        # Such as DoesNotExist, of what the first request has not committed yet. A page without a
+        # link is better than none.
+        except Exception:
             logger.exception("result= of a view names no address")
             return ""
 

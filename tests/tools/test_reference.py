@@ -87,6 +87,8 @@ def test_notes_and_things_match(monkeypatch):
 
 def test_every_check_has_its_section():
     """In order, with its anchor, its text of the code and an action."""
+    code = "".join(each.read_text() for each in found_checks.PACKAGE.rglob("*.py"))
+    assert set(re.findall(r'"django_redlock\.([A-Z]\d+)"', code)) == found_checks.ids().keys()
     page = (REFERENCE / "checks.md").read_text()
     section = r"^\((\w+)\)=\n<!-- generated: check (\w+) -->$"
     found = re.findall(section, page, re.MULTILINE)

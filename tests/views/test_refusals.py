@@ -18,7 +18,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import SynchronousOnlyOperation
 from django.http import HttpResponse, JsonResponse
 from django.test import AsyncRequestFactory, Client, RequestFactory, override_settings
-from django.urls import path
+from django.urls import path, reverse_lazy
 from django.utils import translation
 from django.utils.decorators import decorator_from_middleware, sync_and_async_middleware
 
@@ -216,6 +216,7 @@ RESULT, BEFORE = "Look at the result", "Back to the previous page"
         (None, ("http://testserver/cart/?a=1&b=2", BEFORE)),
         ("/orders/?paid=1&new=1", ("/orders/?paid=1&new=1", RESULT)),
         ("orders", ("/orders/", RESULT)),
+        (reverse_lazy("orders"), ("/orders/", RESULT)),
         (lambda request: f"{request.path}result/", ("/pay/result/", RESULT)),
         (lambda _: None, ("http://testserver/cart/?a=1&b=2", BEFORE)),
         ("no-such-name", ("http://testserver/cart/?a=1&b=2", BEFORE)),
@@ -225,6 +226,42 @@ def test_a_page_leads_to_the_result_or_back(result, leads_to):
     """To what the view names; else to the page that has sent the request."""
     with urls(path("orders/", plain, name="orders")):
         assert link(refused(from_a_form(), result=result)) == leads_to
+
+
+def no_row(_: Any) -> Any:
+    """Ask for what is not there yet."""
+    raise User.DoesNotExist("the first request has not committed yet")
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        no_row,
+        lambda _: User(pk=1),  # has no address
+        lambda _: "javascript:alert(document.cookie)",  # as of a field of the form
+    ],
+)
+def test_a_page_without_a_result_is_no_error(result, caplog):
+    """What names no address costs the link, not the page; the log has the reason."""
+    assert link(refused(from_a_form(), result=result)) == link(refused(from_a_form()))
+    assert link(arefused(result=result)) == ("", "")
+    logged = [(each.getMessage(), each.exc_info is not None) for each in caplog.records]
+    assert logged == [("result= of a view names no address", True)] * 2
+
+
+def test_a_program_costs_no_look_for_the_result():
+    """Which may be a query; a function that makes the response itself gets it all the same."""
+    asked = []
+
+    def look(request: Any) -> str:
+        asked.append(request)
+        return "/orders/"
+
+    refused(client_of("application/json"), result=look, on_refused="refused.html")
+    refused(client_of("application/json"), result=look)
+    assert asked == []
+    refused(client_of("application/json"), result=look, on_refused=lambda *_: None)
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(
@@ -369,7 +406,7 @@ import asyncio, json, logging, sys
 import django
 from django.conf import settings
 from django.http import HttpResponse
-from django.urls import path
+from django.urls import path, reverse_lazy
 
 lines = []
 
