@@ -238,7 +238,7 @@ def test_what_people_type_is_found(tmp_path):
     """An entry of the index comes before words of titles and texts, as in Sphinx's script."""
     index = {
         "docnames": ["a", "b", "c"],
-        "indexentries": {"stuck lock": [[1, "i", False]]},
+        "indexentries": {"stuck lock": [[1, "i", True]], "stuck": [[2, "j", False]]},
         "alltitles": {"Locks": [[0, None]]},
         "titleterms": {"lock": [0, 2]},
         "terms": {"stuck": [0, 1], "lock": 1},
@@ -246,6 +246,7 @@ def test_what_people_type_is_found(tmp_path):
     (tmp_path / "searchindex.js").write_text(f"Search.setIndex({json.dumps(index)})")
     assert find.load(tmp_path) == index
     assert find.search(index, "Stuck lock") == ["b", "a"]
+    assert set(find.search(index, "stuck")) == {"a", "b"}  # an entry that is no main one: not c
     assert find.search(index, "unheard-of") == []
 
 
@@ -261,7 +262,7 @@ def test_each_query_has_a_page():
         assert set(found) <= set(conf["entries_of"](page))
     source = ["# Title\n\nText.\n"]
     conf["complete"](None, "how-to/testing", source)
-    assert source[0].startswith("# Title\n\n```{index} pytest, mock a lock\n```\n")
+    assert source[0].startswith("# Title\n\n```{index} ! pytest, ! mock a lock\n```\n")
 
 
 def test_old_addresses_lead_to_pages():
