@@ -204,7 +204,7 @@ def test_a_killed_process_is_relieved_within_one_ttl(demo, person):
 
     person.page.wait_for_selector(f"#timeline >> text=rehearsed by process {other}")
     assert rehearsals(demo)[-2:] == [Run(int(pid), int(fence)), Run(int(other), int(higher))]
-    assert timeline(person).count("done in process") == 1
+    assert timeline(person).count("ended in process") == 1
     assert press(person, "Kill its process") == told
     gone = set(before) - set(processes(demo.home))
     assert {each for each in gone if "celery" in before[each]} == {int(pid)}

@@ -305,6 +305,19 @@ def test_what_the_pages_load_is_there():
     assert "checks.html" in (static / "moved.js").read_text()
 
 
+def test_each_picture_is_shown():
+    """A photograph or drawing that no page shows is out of date before anybody sees it."""
+    read = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "example_project/README.md"]
+    texts = [each.read_text() for each in read]
+    shown = {
+        Path(name).name for text in texts for name in re.findall(r"[\w./-]+\.(?:svg|png)", text)
+    }
+    there = {
+        each.name for each in (ROOT / "docs/_static").rglob("*") if each.suffix in {".svg", ".png"}
+    }
+    assert there - shown == set()
+
+
 def test_proofs_are_not_searched():
     """The pages are there, and Sphinx leaves them out."""
     conf = runpy.run_path(str(ROOT / "docs/conf.py"))
