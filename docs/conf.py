@@ -149,6 +149,7 @@ def hide(app: Sphinx, *_: object) -> None:
 # -- what a phone would break, and what is read aloud ------------------------------------------------
 
 OPTION = re.compile(r'<span class="pre">(-[^<]{1,32})</span>')
+DASH = re.compile(r"(<p>(?:<a [^>]*>)?<strong>[^\n]*?) -- ")  # Sphinx's own, behind the name of a parameter
 EMPTY_HEAD = re.compile(r'<th( class="head[^>]*>)(?:<p></p>)?</th>')
 
 
@@ -157,6 +158,7 @@ def mend(
 ) -> None:
     """Keep the browser from breaking `--json` after its hyphens; an empty cell is no heading."""
     body = OPTION.sub(r'<span class="pre option">\1</span>', context.get("body", ""))
+    body = DASH.sub(r"\1 – ", body)
     context["body"] = EMPTY_HEAD.sub(r"<td\1</td>", body)
 
 
