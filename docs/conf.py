@@ -149,7 +149,8 @@ def hide(app: Sphinx, *_: object) -> None:
 # -- what a phone would break, and what is read aloud ------------------------------------------------
 
 OPTION = re.compile(r'<span class="pre">(-[^<]{1,32})</span>')
-DASH = re.compile(r"(<p>(?:<a [^>]*>)?<strong>[^\n]*?) -- ")  # Sphinx's own, behind the name of a parameter
+# Sphinx's own, behind the name of a parameter.
+DASH = re.compile(r"(<p>(?:<a [^>]*>)?<strong>[^\n]*?) -- ")
 EMPTY_HEAD = re.compile(r'<th( class="head[^>]*>)(?:<p></p>)?</th>')
 
 
