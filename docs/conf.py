@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import django
 
@@ -44,7 +45,9 @@ html_theme = "furo"
 html_title = f"{project} {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_js_files = ["moved.js"]
+html_js_files = ["moved.js", "site.js"]
+# No link to the source of a page: it has the places of what is generated, and not what stands there.
+html_theme_options: dict[str, Any] = {"top_of_page_buttons": []}
 # Straight quotes and two hyphens stay: a reader copies `mode="…"` and `--json`, and looks for a text as it was
 # printed.
 smartquotes = False
@@ -131,7 +134,9 @@ def complete(_: Sphinx, page: str, source: list[str]) -> None:
     entries = entries_of(page)
     if entries:
         head, title, rest = text.partition("\n")
-        text = f"{head}{title}\n```{{index}} {', '.join(entries)}\n```\n{rest}"
+        # The search lists an entry before all pages if it is a main one, and after them if it is not.
+        main = ", ".join(f"! {entry}" for entry in entries)
+        text = f"{head}{title}\n```{{index}} {main}\n```\n{rest}"
     source[0] = text
 
 
@@ -139,6 +144,23 @@ def hide(app: Sphinx, *_: object) -> None:
     """Leave the pages of proofs out of the search."""
     for page in NOT_SEARCHED:
         app.env.metadata[page]["nosearch"] = ""
+
+
+# -- what a phone would break, and what is read aloud ------------------------------------------------
+
+OPTION = re.compile(r'<span class="pre">(-[^<]{1,32})</span>')
+# Sphinx's own, behind the name of a parameter.
+DASH = re.compile(r"(<p>(?:<a [^>]*>)?<strong>[^\n]*?) -- ")
+EMPTY_HEAD = re.compile(r'<th( class="head[^>]*>)(?:<p></p>)?</th>')
+
+
+def mend(
+    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _doctree: object
+) -> None:
+    """Keep the browser from breaking `--json` after its hyphens; an empty cell is no heading."""
+    body = OPTION.sub(r'<span class="pre option">\1</span>', context.get("body", ""))
+    body = DASH.sub(r"\1 – ", body)
+    context["body"] = EMPTY_HEAD.sub(r"<td\1</td>", body)
 
 
 # -- llms.txt: what a language model should know of these pages; see https://llmstxt.org
@@ -239,4 +261,5 @@ def setup(app: Sphinx) -> None:
     """Sphinx calls this."""
     app.connect("source-read", complete)
     app.connect("env-updated", hide)
+    app.connect("html-page-context", mend)
     app.connect("build-finished", write_llms_txt)

@@ -36,8 +36,9 @@ def search(index: dict[str, Any], query: str) -> list[str]:
     best: dict[int, float] = defaultdict(float)
     for entry, places in index["indexentries"].items():
         if typed in entry and len(typed) >= len(entry) / 2:
-            for place in places:
-                best[place[0]] = max(best[place[0]], ENTRY * len(typed) / len(entry))
+            for page, _, main in places:
+                if main:  # Sphinx lists the others after all pages
+                    best[page] = max(best[page], ENTRY * len(typed) / len(entry))
     for title, places in index["alltitles"].items():
         if typed in title.lower() and len(typed) >= len(title) / 2:
             for place in places:

@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from playwright.sync_api import FloatRect, Page, sync_playwright
+from playwright.sync_api import Page, sync_playwright
 from rich.console import Console, RenderableType
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
@@ -34,7 +34,6 @@ PICTURES = ROOT / "docs/_static"
 OPTIONS = stage.OPTIONS | {"TTL": 15, "MAX_TTL": 15}
 GUARDED_SECONDS = 1.5  # how old the new node is in the pictures
 WIDTH, HEIGHT = 1100, 420
-BELOW = 24  # pixels below the last element of a picture that shows a part of a page
 TERMINAL = 120
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 NAMES = ("Ada", "Grace", "Edsger", "Barbara", "Leslie", "Nancy", "Tony", "Frances")
@@ -131,7 +130,7 @@ def order(page: Page, site: str) -> None:
 
 
 def photograph(page: Page, scheme: str, site: str) -> None:
-    """The locks, and the start page."""
+    """The locks, for readers of both schemes; the start page for those of GitHub."""
     page.goto(f"{site}{stage.LOCKS_PAGE}")
     page.get_by_label("Username").fill(stage.USER)
     page.get_by_label("Password").fill(stage.PASSWORD)
@@ -140,20 +139,16 @@ def photograph(page: Page, scheme: str, site: str) -> None:
     page.evaluate("localStorage.setItem('django.admin.navSidebarIsOpen', 'false')")
     page.reload()
     take(page, f"locks-{scheme}")
-    order(page, site)
-    page.goto(site)
-    take(page, f"site-{scheme}")
-    take(page, f"orders-{scheme}", until=".columns")
+    if scheme == "light":
+        order(page, site)
+        page.goto(site)
+        take(page, "site-light")
 
 
-def take(page: Page, name: str, until: str = "") -> None:
-    """Write a page's picture; down to the end of an element, if one is named."""
-    path, clip = PICTURES / f"{name}.png", None
-    if until:
-        box = page.locator(until).first.bounding_box()
-        assert box is not None
-        clip = FloatRect(x=0, y=0, width=WIDTH, height=box["y"] + box["height"] + BELOW)
-    page.screenshot(path=path, full_page=True, clip=clip, caret="hide")
+def take(page: Page, name: str) -> None:
+    """Write a page's picture."""
+    path = PICTURES / f"{name}.png"
+    page.screenshot(path=path, full_page=True, caret="hide")
     tell(path)
 
 

@@ -56,10 +56,11 @@ _TITLES: Final = {
 }
 # The browser shows the response to the second click of a double click. An invitation to try again
 # would make the customer order twice, so only the 503 without a majority has one. The lock may
-# also be held by somebody else's request or by a task: the sentences are true for that, too.
+# also be held by somebody else's request or by a task, or be left by a process that has died and
+# goes on no more: the sentences are true for that, too.
 _TAKEN: Final = gettext_noop(
     "This request was not carried out, because the same or related work is being done, or was "
-    "done a moment ago. If you sent it twice, the first request goes on: please look at its result."
+    "begun a moment ago. If you sent it twice, please look at the result of the first request."
 )
 _UNAVAILABLE: Final = gettext_noop(
     "This request was not carried out, because it cannot be processed at the moment. "

@@ -50,7 +50,7 @@ def print_posters(self: Any, show_id: int) -> str:
     mode="until_finished",
     on_conflict="retry",
     ttl=REHEARSAL_TTL,
-    wait=REHEARSAL_TTL + 1,  # begin when the lock of a killed process expires, not a moment later
+    wait=REHEARSAL_TTL + 1,  # back while the lock of a killed process expires: it begins then
 )
 def rehearse(self: Any, show_id: int, seconds: float = REHEARSAL_SECONDS) -> str:
     """Rehearse. When the process is killed, another one takes the message over."""

@@ -190,6 +190,8 @@ def test_everybody_can_read_the_page_of_one_lock(auditor, live_server):
             assert ours(auditor.audit(address, cookies=cookies)) == []
             assert ours(auditor.audit(address, cookies=cookies, act=submit)) == []
         assert ours(auditor.audit(address, cookies=cookies_of(viewer))) == []
+        group("default").down = {1, 3}
+        assert ours(auditor.audit(address, cookies=cookies)) == []
 
 
 @pytest.mark.nightly

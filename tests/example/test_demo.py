@@ -28,6 +28,7 @@ from .running_demo import (
 )
 
 pytestmark = pytest.mark.nightly
+PAUSE = 4.0  # seconds at most after which a message comes back, the third time
 MOMENT = 3.0  # seconds in which a free process begins once the lock has expired
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -93,7 +94,8 @@ def test_demo_shows_what_the_locks_are_good_for(home, start):
     assert shown["messages sent for them"][0] == "1"
     assert shown["bodies run for them"][0] == "1"
     assert shown["runs of a task that is killed once"][0] == "2"
-    assert 0 < float(shown["seconds from kill to take-over"][0]) < REHEARSAL_TTL + MOMENT * slow
+    late = float(shown["seconds from kill to take-over"][0])
+    assert 0 < late < REHEARSAL_TTL + PAUSE + MOMENT * slow
     assert took < SECONDS * slow
     assert left_running(home) == []
     assert list(home.iterdir()) == []

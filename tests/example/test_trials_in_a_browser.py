@@ -24,6 +24,7 @@ pytestmark = pytest.mark.nightly
 PAGE = "Three trials with tasks"
 LINE = re.compile(r"started in process (\d+) with fence (\d+)")
 LATE = re.compile(r"([\d.]+) s after the kill; ttl ([\d.]+) s")
+PAUSE = 4.0  # seconds at most after which a message comes back, the third time
 MOMENT = 1.5  # seconds in which a free process begins once the lock has expired
 
 
@@ -174,8 +175,8 @@ def test_a_task_that_is_sent_20_times_runs_once(demo, person):
     assert facts(person)["task id that all calls got"] != task_id
 
 
-def test_a_killed_process_is_relieved_within_one_ttl(demo, person):
-    """The killed process is a child of the worker; another begins when its lock expires."""
+def test_a_killed_process_is_relieved_when_its_lock_is_over(demo, person):
+    """The killed process is a child of the worker; another finds its lock free and begins."""
     told = "No rehearsal is running. Nothing was killed."
     assert press(person, "Kill its process") == told
     before = processes(demo.home)
@@ -200,11 +201,11 @@ def test_a_killed_process_is_relieved_within_one_ttl(demo, person):
     assert int(higher) > int(fence)
     assert float(ttl) == REHEARSAL_TTL
     slow = max(slow, slowness())
-    assert 0 < float(late) <= REHEARSAL_TTL + MOMENT * slow
+    assert 0 < float(late) <= REHEARSAL_TTL + PAUSE + MOMENT * slow
 
     person.page.wait_for_selector(f"#timeline >> text=rehearsed by process {other}")
     assert rehearsals(demo)[-2:] == [Run(int(pid), int(fence)), Run(int(other), int(higher))]
-    assert timeline(person).count("done in process") == 1
+    assert timeline(person).count("ended in process") == 1
     assert press(person, "Kill its process") == told
     gone = set(before) - set(processes(demo.home))
     assert {each for each in gone if "celery" in before[each]} == {int(pid)}

@@ -240,7 +240,7 @@ def test_what_people_type_is_found(tmp_path):
     """An entry of the index comes before words of titles and texts, as in Sphinx's script."""
     index = {
         "docnames": ["a", "b", "c"],
-        "indexentries": {"stuck lock": [[1, "i", False]]},
+        "indexentries": {"stuck lock": [[1, "i", True]], "stuck": [[2, "j", False]]},
         "alltitles": {"Locks": [[0, None]]},
         "titleterms": {"lock": [0, 2]},
         "terms": {"stuck": [0, 1], "lock": 1},
@@ -248,6 +248,7 @@ def test_what_people_type_is_found(tmp_path):
     (tmp_path / "searchindex.js").write_text(f"Search.setIndex({json.dumps(index)})")
     assert find.load(tmp_path) == index
     assert find.search(index, "Stuck lock") == ["b", "a"]
+    assert set(find.search(index, "stuck")) == {"a", "b"}  # an entry that is no main one: not c
     assert find.search(index, "unheard-of") == []
 
 
@@ -263,7 +264,7 @@ def test_each_query_has_a_page():
         assert set(found) <= set(conf["entries_of"](page))
     source = ["# Title\n\nText.\n"]
     conf["complete"](None, "how-to/testing", source)
-    assert source[0].startswith("# Title\n\n```{index} pytest, mock a lock\n```\n")
+    assert source[0].startswith("# Title\n\n```{index} ! pytest, ! mock a lock\n```\n")
 
 
 def test_old_addresses_lead_to_pages():
@@ -304,6 +305,19 @@ def test_what_the_pages_load_is_there():
     assert all((static / each).is_file() for each in conf["html_css_files"])
     assert all((static / each).is_file() for each in conf["html_js_files"])
     assert "checks.html" in (static / "moved.js").read_text()
+
+
+def test_each_picture_is_shown():
+    """A photograph or drawing that no page shows is out of date before anybody sees it."""
+    read = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "example_project/README.md"]
+    texts = [each.read_text() for each in read]
+    shown = {
+        Path(name).name for text in texts for name in re.findall(r"[\w./-]+\.(?:svg|png)", text)
+    }
+    there = {
+        each.name for each in (ROOT / "docs/_static").rglob("*") if each.suffix in {".svg", ".png"}
+    }
+    assert there - shown == set()
 
 
 def test_proofs_are_not_searched():

@@ -17,7 +17,7 @@ BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 OURS = "django_redlock.views.RedlockMiddleware"
 TAKEN = (
     "This request was not carried out, because the same or related work is being done, or was "
-    "done a moment ago. If you sent it twice, the first request goes on: please look at its result."
+    "begun a moment ago. If you sent it twice, please look at the result of the first request."
 )
 BEGUN = (
     "This request was not completed, and part of it may have been processed. "

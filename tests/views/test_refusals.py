@@ -24,6 +24,8 @@ from django.utils.decorators import decorator_from_middleware, sync_and_async_mi
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, redlock
 from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.idempotency.answers import KeyRefusal
+from django_redlock.idempotency.keys import Unkeyed
 from django_redlock.views import (
     IgnoreRefusals,
     RedlockMiddleware,
@@ -703,6 +705,13 @@ def test_an_answer_that_invites_to_repeat_half_the_work_is_noticed(monkeypatch):
     assert raising(NOT_EXTENDED) == 503
 
 
+def test_no_text_says_that_the_first_request_goes_on():
+    """Its process may have died: the lock is held for a ttl longer, and nobody works."""
+    for each in refusals._HEADINGS:
+        assert "goes on" not in each
+    assert "result of the first request" in refused(client_of(BROWSER)).content.decode()
+
+
 # -- in a browser ----------------------------------------------------------------------------------
 
 
@@ -718,12 +727,19 @@ def hebrew(request: Any) -> Any:
         return decorated(request)
 
 
+def of_a_key(request: Any, why: str, status: int) -> Any:
+    """A request of a form whose key cannot be used, with the link to the form."""
+    unkeyed = Unkeyed(why, "for the log", status=status)
+    return Responder().respond(request, KeyRefusal(status, None, unkeyed, form="/read/form/"))
+
+
 ours = decorator_from_middleware(RedlockMiddleware)  # a live server has loaded its middleware
 urlpatterns += [
     path("read/form/", lambda _: HttpResponse("<a href='/read/decorated/'>on</a>")),
     path("read/plain/", ours(plain)),
     path("read/decorated/", decorated),
     path("read/hebrew/", hebrew),
+    path("read/key/<str:why>/<int:status>/", of_a_key),
 ]
 
 
@@ -737,6 +753,23 @@ def test_everybody_can_read_a_refusal(auditor, live_server, memory, view):
             assert auditor.audit(address, status=409) == []
         memory.down = {0, 1, 2}
         assert auditor.audit(address, status=503) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("why", "status"), [("lacks", 400), ("size", 413), ("other", 422)])
+def test_everybody_can_read_what_is_wrong_with_a_form(auditor, live_server, why, status):
+    """A page for a visitor, who has sent a form that cannot be taken."""
+    with override_settings(ROOT_URLCONF=__name__):
+        address = f"{live_server.url}/read/key/{why}/{status}/"
+        assert auditor.audit(address, status=status) == []
+
+
+@pytest.mark.nightly
+def test_everybody_can_read_a_refusal_without_its_style(auditor, live_server, memory, monkeypatch):
+    """A site that has not collected its static files shows the browser's own letters."""
+    monkeypatch.setattr(refusals, "_style", str)
+    with override_settings(ROOT_URLCONF=__name__), redlock("stock"):
+        assert auditor.audit(f"{live_server.url}/read/decorated/", status=409) == []
 
 
 @pytest.mark.slow

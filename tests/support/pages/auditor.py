@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from . import axe
 from .chromium import CHROMIUM, QUIETLY
@@ -107,6 +107,15 @@ class Visit:
         # axe-core takes long, and judges no layout: what it says of a phone is true when zoomed.
         return laid_out if size is ZOOMED else laid_out + axe.violations(self.page)
 
+    def others_faults(self, size: Size) -> list[Fault]:
+        """Return what is wrong with a page whose layout is not ours in such a window."""
+        self.resize(size)
+        wide = self.page.evaluate("document.scrollingElement.scrollWidth")
+        over = (
+            [Fault("overflow", "html", f"{wide} of {size.width} px")] if wide > size.width else []
+        )
+        return over if size is ZOOMED else over + axe.violations(self.page)
+
 
 class Auditor:
     """A browser that looks at pages for what keeps people from reading them."""
@@ -122,6 +131,7 @@ class Auditor:
         status: int = 200,
         cookies: Mapping[str, str] | None = None,
         act: Callable[[Page], None] = _nothing,
+        layout: bool = True,
     ) -> list[Fault]:
         """Return all that is wrong with a page, in each scheme and size.
 
@@ -129,12 +139,31 @@ class Auditor:
             status: that the page must have.
             cookies: of a session, for example.
             act: is done in the page that is opened first; the page that is then shown is audited.
+            layout: whether its layout is ours. Of another's, with parts that wait outside of the
+                window and others that scroll, only the width is looked at, besides axe-core.
         """
-        audited = self._thread.submit(self._audit, address, status, cookies or {}, act)
+        audited = self._thread.submit(self._audit, address, status, cookies or {}, act, layout)
         return audited.result()
 
+    def look(self, address: str, script: str, width: int = DESK.width) -> Any:
+        """Return what a script finds in a page, in a window so wide."""
+        return self._thread.submit(self._look, address, script, width).result()
+
+    def _look(self, address: str, script: str, width: int) -> Any:
+        page = self._browser.new_page(viewport={"width": width, "height": DESK.height})
+        try:
+            page.goto(address)
+            return page.evaluate(script)
+        finally:
+            page.close()
+
     def _audit(
-        self, address: str, status: int, cookies: Mapping[str, str], act: Callable[[Page], None]
+        self,
+        address: str,
+        status: int,
+        cookies: Mapping[str, str],
+        act: Callable[[Page], None],
+        layout: bool,
     ) -> list[Fault]:
         context = self._browser.new_context(viewport={"width": DESK.width, "height": DESK.height})
         context.set_default_timeout(PATIENCE)
@@ -151,9 +180,10 @@ class Auditor:
                 visit.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
                 for size in SIZES:
                     view = f"{scheme}, {size.name}"
-                    found += [fault._replace(view=view) for fault in visit.faults(size)]
+                    faults = visit.faults(size) if layout else visit.others_faults(size)
+                    found += [fault._replace(view=view) for fault in faults]
             visit.resize(DESK)
-            found += focus_faults(visit.page)
+            found += focus_faults(visit.page) if layout else []
             found += visit.complaints()
         finally:
             context.close()
