@@ -64,7 +64,7 @@ def close(timeout: float = 5.0) -> bool:
     For a program that forks, or that exits at once: no thread of the package runs when this has
     returned True, and what was to be released has been sent to each node that can be reached.
     Release your locks before, and let no other thread take one meanwhile: a lease that is held is
-    renewed no more until the next one is taken. Locks can be taken afterwards as ever. It blocks
+    not renewed until another lock is taken. Locks can be taken afterwards as ever. It blocks
     the thread, also one of an event loop.
 
     Args:

@@ -108,12 +108,12 @@ class LockTemplate:
         """Describe the lock whose name is a template, filled in with these values.
 
         ``redlock.named("invoice:{pk}", pk=42)`` is the lock ``redlock("invoice:42")``. Events,
-        metrics and spans have the template besides: of it there are few, while names have no end.
-        Options are given before, by ``using``: all keywords are values.
+        metrics and spans have the template besides: there are few templates, and any number of
+        names. Options are given before, by ``using``: all keywords are values.
 
         Args:
-            template: of the name, with fields as in ``str.format``, or a list of such. A name
-                without a field is none.
+            template: of the name, with fields as in ``str.format``, or a list of such. A text
+                without a field is no template.
             values: of the fields: texts, numbers, UUIDs, dates and the like. A name that would be
                 longer than 512 bytes, or have control characters, ends with a digest instead.
 

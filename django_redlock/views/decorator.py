@@ -144,8 +144,8 @@ def single_flight(
         result: where a visitor sees what the first request has done, for a link on the page of a
             refusal: an address, a name of the URLconf, or a plain function of the request that
             returns either, an object with ``get_absolute_url``, or None. None: the link leads
-            back to the page that has sent the request. It does as well after an error, which is
-            logged.
+            back to the page that has sent the request. After an error in the function the link
+            leads back, too, and the error is logged.
         on_unavailable: "refuse": answer 503 when no majority of the nodes can be asked; "run": run
             the view without the lock, ``request.lease`` being None.
         limit: how many requests of one key run at a time, 1 to 128; takes one name. None: one.
