@@ -102,9 +102,8 @@ class Refusal:
     form: str = ""
     result: str = ""
     back: str = ""
-    leads_back: ClassVar[bool] = (
-        True  # whether the page that has sent the request may be opened anew
-    )
+    # Whether the page that has sent the request may be opened anew.
+    leads_back: ClassVar[bool] = True
 
     @property
     def title(self) -> str:
