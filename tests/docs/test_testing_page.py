@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from django_redlock.testing import EmbeddedNodes
 from tests.docs.pages import INSTALL, TESTING, Reader, blocks, follow, reader
 
 TESTS = 15  # on the page
@@ -28,7 +29,11 @@ def test_the_tests_of_the_page_pass(someone):
     """By pytest with the fixture for all tests, and by Django's runner."""
     assert f"{TESTS} passed" in someone.run("pytest tests billing/tests.py")
     someone.run("python manage.py test")
-    someone.run("python manage.py test --settings mysite.parallel_settings")
+    shared = someone.home / "mysite/parallel_settings.py"
+    with EmbeddedNodes(1) as (node,):
+        shared.write_text(shared.read_text().replace("redis://127.0.0.1:6379/1", node.url))
+        assert node.url in shared.read_text()
+        someone.run("python manage.py test --settings mysite.parallel_settings")
 
 
 def test_what_the_page_types_runs(someone):
