@@ -20,7 +20,7 @@ from .records import database_of
 E006: Final = "django_redlock.E006"  # no database for the records
 W025: Final = "django_redlock.W025"  # a session that is another one with each request
 W026: Final = "django_redlock.W026"  # the app of idempotency without that of the package
-W029: Final = "django_redlock.W029"  # an idempotent above a check of the user
+W029: Final = "django_redlock.W029"  # @idempotent above a check of the user
 FLEETING: Final = {
     "django.contrib.sessions.backends.signed_cookies": "its key changes whenever it is written",
     "django.contrib.sessions.backends.cache": "a cache may forget it at any time",

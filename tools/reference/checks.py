@@ -63,7 +63,7 @@ def section(number: str) -> str:
             lines.append(f"> {each.text}\n")
         if each.hints:
             lines.append(f"**Do:** {' Or: '.join(each.hints)}\n")
-    return "\n".join(lines)
+    return "\n".join(dict.fromkeys(lines))  # two places may say the same
 
 
 def overview() -> str:
