@@ -37,6 +37,18 @@ def keep_the_interpreter() -> None:
     sys.modules["uwsgi"].has_threads = 0  # type: ignore[attr-defined]
 
 
+def await_sleep() -> None:
+    """Wait until the thread that renews has begun to sleep.
+
+    uWSGI does not hold the interpreter's lock when it forks. If a thread of the master holds it
+    then, nobody releases it in the child: a worker that hangs for ever.
+    """
+    looks = 0
+    while looks < 3:
+        looks = looks + 1 if watchdog._running and watchdog._wakeup._silent else 0
+        threading.Event().wait(0.01)
+
+
 if "BEFORE_2_0_27" in os.environ:
     keep_the_interpreter()
 logging.basicConfig()
@@ -51,9 +63,7 @@ if "CARELESS" in os.environ:
 if "BEFORE_2_0_27" not in os.environ:  # there a thread of the master waits for the interpreter
     with redlock("in the master"):  # when uWSGI forks, which may stop a child for ever
         pass
-if "CARELESS" in os.environ:  # the workers are to find that it runs, and it begins by itself
-    while not watchdog._running:
-        threading.Event().wait(0.01)
+    await_sleep()
 MASTER = os.getpid()
 kept: list[Any] = []
 
