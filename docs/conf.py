@@ -179,7 +179,7 @@ PAGES = {
         "how-to/cheat-sheet": "Each way to take a lock, options, errors and commands on one page.",
     },
     "How to": {
-        "how-to/locks": "Take a lock on one name or several, wait in line for it, and see who has it.",
+        "how-to/locks": "Take a lock on one name or several, wait in line, and see who holds a lock.",
         "how-to/limits-once-leader": "Let up to k work at once, do work once a day, elect one leader.",
         "how-to/errors": "What LockTaken, NodesUnavailable and LeaseLost mean, and what users read.",
         "how-to/long-jobs": "Hold a lock for hours: renewal, ensure(), on_lost and max_hold.",

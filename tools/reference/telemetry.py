@@ -29,11 +29,7 @@ def metrics() -> list[Metric]:
     found = []
     for node in ast.walk(ast.parse(SOURCE.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call):
-            called = (
-                node.func.attr
-                if isinstance(node.func, ast.Attribute)
-                else (node.func.id if isinstance(node.func, ast.Name) else "")
-            )
+            called = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
             texts = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
             if called in KINDS and texts and texts[0].startswith("redlock."):
                 unit = "s" if called == "_seconds" else texts[1]
