@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import shutil
@@ -103,10 +104,17 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """At the end of a test the package does nothing in the background: what is left is its own."""
+def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """At the end of a test the package does nothing in the background: what is left is its own.
+
+    Another plugin asks for ``monkeypatch`` earlier, which thus ends later: no clock of a test may
+    judge this.
+    """
     yield
+    monkeypatch.undo()
     left = end_all(QUIET)
+    if left:
+        faulthandler.dump_traceback()  # what they do
     assert not left, f"{QUIET} s after the test there are still threads that {', '.join(left)}"
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import os
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -24,6 +26,12 @@ from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
 LONG = 30.0  # seconds that nothing here takes
+
+
+def test_a_clock_of_a_test_does_not_judge_whether_its_threads_end(monkeypatch):
+    """``quiet`` waits, by the real clock, for a job that ends when the clock is real again."""
+    monkeypatch.setattr(background, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    WorkerThreads().do("lasts", lambda: eventually(lambda: vars(background)["time"] is time))
 
 
 def test_a_job_that_lasts_is_asked_to_end_and_waited_for():
