@@ -83,7 +83,7 @@ class Refusal:
 
     Attributes:
         status: the status of the response.
-        retry_after: whole seconds after which the client may try again; None if ``begun``.
+        retry_after: whole seconds after which the name may be free; None if ``begun``.
         error: the reason, for logs: its text names the lock, its holder and the nodes, so do not
             show it.
         begun: whether the lock was refused inside of a view. Part of the work may be done, so the
