@@ -116,9 +116,9 @@ def locked_task(
             None: "default".
         once: how long the work of a key is not done again after its body has succeeded, a timedelta
             or seconds; see ``Lock.once``. A message in that time ends as a success whose result is
-            a ``Skipped``, whatever ``on_conflict`` says. None: it is done for each message.
+            a ``Skipped``, whatever ``on_conflict`` says. None: for each message.
         limit: how many messages of one key run at a time, 1 to 128; a key is held when so many do.
-            Not with mode="until_finished", ``once`` or several keys. None: one runs.
+            Not with mode="until_finished", ``once`` or several keys. None: one.
 
     Raises:
         TypeError: the decorated object is a task already, or not a plain function.

@@ -430,9 +430,9 @@ def locked_task(
             COMMIT. None: "default".
         once: how long the work of a key is not done again after its body has succeeded, a timedelta
             or seconds; see ``Lock.once``. A task in that time is a success whose return value is a
-            ``Skipped``, whatever ``on_conflict`` says. None: it is done for each task.
+            ``Skipped``, whatever ``on_conflict`` says. None: for each task.
         limit: how many tasks of one key run at a time, 1 to 128; a key is held when so many do.
-            Not with mode="until_finished" or several keys. None: one runs.
+            Not with mode="until_finished" or several keys. None: one.
 
     Raises:
         TypeError: the decorated object is a task already, or no function.

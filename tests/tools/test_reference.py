@@ -163,6 +163,26 @@ def test_the_options_are_those_of_the_signature(name, function):
     assert all(each.about for each in options.options(name))
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "default"),
+    [
+        ("redlock", "ttl", "`TTL`"),
+        ("single_flight", "key", "same client, method and path"),
+        ("locked_task", "wait", "`0`"),
+        ("locked_task", "using", '`"default"`'),
+        ("idempotent", "keep", "`timedelta(days=1)`"),
+        ("redlock", "on_lost", "`None`"),
+        ("redlock", "name", ""),
+    ],
+)
+def test_a_default_is_what_the_code_does(name, option, default):
+    """What None stands for is in the column of defaults, where it is short, and not said twice."""
+    (found,) = [each for each in options.options(name) if each.name == option]
+    readable = found.readable()
+    assert readable.default == default
+    assert ("None: " in readable.about) == ("None: " in found.about and default == "`None`")
+
+
 def test_every_source_of_options_is_read():
     """Those of packages that are not installed, too."""
     assert all(options.options(name) for name in options.SOURCES)

@@ -28,8 +28,10 @@ SOURCES: Final = {
 }
 # Those whose options a reader compares.
 COMPARED: Final = ("redlock", "single_flight", "idempotent", "locked_task")
-LONGEST: Final = 20  # characters of a default in the table of all
+LONGEST: Final = 28  # characters of a default in the table of all
 ARGUMENT: Final = re.compile(r"^ {4}(\w[\w, ]*): ", re.MULTILINE)
+MEANT: Final = re.compile(r" ?\bNone: ([^.]{1,50})\.")  # what stands for None, if it is short
+VALUE: Final = re.compile(r"(?:the alias's )?([A-Z_]+|\d+|\"\w+\")")  # a setting, or as in code
 
 
 class Option(NamedTuple):
@@ -39,12 +41,20 @@ class Option(NamedTuple):
     default: str
     about: str
 
+    def readable(self) -> Option:
+        """Return it with what the code does by default, which no reader looks for behind None."""
+        meant = MEANT.search(self.about) if self.default == "None" else None
+        if meant is None:
+            return self._replace(default=code(self.default) if self.default else "")
+        value = VALUE.fullmatch(meant[1])
+        default = code(value[1]) if value else meant[1]
+        return Option(self.name, default, MEANT.sub("", self.about).strip())
+
 
 def table(name: str) -> str:
     """Return the table of the options of one of them."""
     rows = [
-        (code(each.name), code(each.default) if each.default else "", each.about)
-        for each in options(name)
+        (code(each.name), each.default, each.about) for each in map(Option.readable, options(name))
     ]
     return markdown.table(("Option", "Default", "What it does"), rows)
 
@@ -57,14 +67,14 @@ def overview() -> str:
         row = [code(option)]
         for name in COMPARED:
             found = [each for each in options(name) if each.name == option]
-            row.append(_brief(found[0].default) if found else "")
+            row.append(_brief(found[0].readable().default) if found else "")
         if sum(map(bool, row)) > 2:  # noqa: PLR2004 - its name, and one that has it
             rows.append(row)
     return markdown.table(("Option", *(code(each) for each in COMPARED)), rows)
 
 
 def _brief(default: str) -> str:
-    return "see below" if len(default) > LONGEST else code(default or "…")
+    return "see below" if len(default) > LONGEST else default or "…"
 
 
 @cache
