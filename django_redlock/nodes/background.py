@@ -307,20 +307,26 @@ def end(pools: Iterable[WorkerThreads], seconds: float) -> list[str]:
         pool.end_by(until)
         pool.begin_again()
     try:
-        while any(pool.doing() for pool in ending) and time.monotonic() < until:
+        while (left := _kinds(ending)) and time.monotonic() < until:
             time.sleep(SOON / 5)
     finally:
         for pool in ending:
             pool.end_by(math.inf)
-    return [kind for pool in ending for kind in pool.doing()]
+    return left  # seen when the time was over: collecting garbage may submit a job at any moment
 
 
 def end_all(seconds: float) -> list[str]:
     """Do the same with all pools of the process, also with those that get a job meanwhile."""
     until = time.monotonic() + seconds
-    while (pools := at_work()) and (left := until - time.monotonic()) > 0:
+    while pools := at_work():
+        if (left := until - time.monotonic()) <= 0:
+            return _kinds(pools)
         end(pools, left)
-    return [kind for pool in at_work() for kind in pool.doing()]
+    return []
+
+
+def _kinds(pools: Iterable[WorkerThreads]) -> list[str]:
+    return [kind for pool in pools for kind in pool.doing()]
 
 
 # -- forks ----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import django_redlock
 from django_redlock import redlock
 from django_redlock.leases.renewal import Watchdog
 from django_redlock.nodes import background
-from django_redlock.nodes.background import WorkerThreads, at_work, end
+from django_redlock.nodes.background import WorkerThreads, at_work, end, end_all
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import group_of, keys_on, template
@@ -59,6 +59,27 @@ def test_a_job_that_goes_on_is_named():
     assert end([threads], 0.0) == ["goes on"]
     enough.set()
     assert end([threads], LONG) == []
+
+
+def test_a_job_that_comes_when_all_have_ended_is_not_left(monkeypatch):
+    """Collecting garbage submits one between two looks: nobody has waited for that one."""
+    enough = threading.Event()
+
+    class Late(WorkerThreads):
+        def doing(self) -> list[str]:
+            found = super().doing()
+            if not found:
+                self.do("late", enough.wait)
+            return found
+
+    threads = Late()
+    assert end([threads], LONG) == []
+    assert threads.doing() == ["late"]
+    looks: list[list[WorkerThreads]] = [[], [threads]]
+    with monkeypatch.context() as patch:
+        patch.setattr(background, "at_work", lambda: looks.pop(0))
+        assert end_all(LONG) == []
+    enough.set()
 
 
 def test_a_job_whose_thread_never_began_is_done(monkeypatch):
