@@ -152,15 +152,57 @@ OPTION = re.compile(r'<span class="pre">(-[^<]{1,32})</span>')
 # Sphinx's own, behind the name of a parameter.
 DASH = re.compile(r"(<p>(?:<a [^>]*>)?<strong>[^\n]*?) -- ")
 EMPTY_HEAD = re.compile(r'<th( class="head[^>]*>)(?:<p></p>)?</th>')
+TABLE = re.compile(r'<table class="docutils.*?</table>', re.DOTALL)
+ROW = re.compile(r"<tr.*?</tr>", re.DOTALL)
+HEAD = re.compile(r'<t[hd] class="head[^>]*>(.*?)</t[hd]>', re.DOTALL)
+CELL = re.compile(r'<td(?! class="head)([^>]*>(.*?)</td>)', re.DOTALL)
+TAG = re.compile(r"<[^>]+>")
+NARROW = 44  # letters of the longest words of two columns that a phone shows side by side
+
+
+def words_of(markup: str) -> list[str]:
+    """Return the words of a piece of HTML, whose entities stay."""
+    return TAG.sub("", markup).split()
+
+
+def as_cards(found: re.Match[str]) -> str:
+    """Give the cells of a wide table their headings, so that a phone can show each row as a card.
+
+    The style sheet does the rest. Figures stay in columns: a reader compares them.
+    """
+    table = found[0]
+    heads = [" ".join(words_of(head)).replace('"', "&quot;") for head in HEAD.findall(table)]
+    rows = [cells for row in ROW.findall(table) if (cells := CELL.findall(row))]
+    longest = [
+        max((len(word) for _, cell in column for word in words_of(cell)), default=0)
+        for column in zip(*rows, strict=True)
+    ]
+    if "text-right" in table or (not heads[2:] and sum(longest) <= NARROW):
+        return table
+
+    def card(row: re.Match[str]) -> str:
+        names = iter(heads)
+        cells = CELL.sub(
+            lambda cell: f'<td role="cell" data-label="{next(names)}"{cell[1]}', row[0]
+        )
+        return cells.replace("<tr", '<tr role="row"', 1).replace('"cell"', '"rowheader"', 1)
+
+    table = ROW.sub(card, table).replace("><p></p></td>", "></td>")
+    # To some browsers a block is no part of a table, unless it says so.
+    table = re.sub("<(thead|tbody)", r'<\1 role="rowgroup"', table)
+    table = table.replace("<th ", '<th role="columnheader" ').replace(
+        '<td class="head', '<td role="cell" class="head'
+    )
+    return table.replace('<table class="', '<table role="table" class="cards ', 1)
 
 
 def mend(
     _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _doctree: object
 ) -> None:
-    """Keep the browser from breaking `--json` after its hyphens; an empty cell is no heading."""
+    """Keep `--json` in one piece and wide tables on the screen; an empty cell is no heading."""
     body = OPTION.sub(r'<span class="pre option">\1</span>', context.get("body", ""))
     body = DASH.sub(r"\1 – ", body)
-    context["body"] = EMPTY_HEAD.sub(r"<td\1</td>", body)
+    context["body"] = TABLE.sub(as_cards, EMPTY_HEAD.sub(r"<td\1</td>", body))
 
 
 # -- llms.txt: what a language model should know of these pages; see https://llmstxt.org

@@ -14,6 +14,16 @@
     }
   }
 
+  // The list of all pages is longer than a window: it begins where this page stands.
+  function showThisPage() {
+    const list = document.querySelector(".sidebar-scroll");
+    const page = document.querySelector(".sidebar-tree .current-page");
+    if (list && page) {
+      const below = page.getBoundingClientRect().top - list.getBoundingClientRect().top;
+      list.scrollTop += below - list.clientHeight / 2;
+    }
+  }
+
   function name(selector, label) {
     document.querySelector(selector)?.setAttribute("aria-label", label);
   }
@@ -24,6 +34,7 @@
     }
     name(".sidebar-drawer", "All pages");
     name(".toc-drawer", "On this page");
+    showThisPage();
     letKeysScroll();
     addEventListener("load", letKeysScroll);
     addEventListener("resize", letKeysScroll);
