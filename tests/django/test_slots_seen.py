@@ -226,7 +226,7 @@ def test_a_plain_lock_beside_slots_is_taken_away_by_its_name(leases):
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        ((NAME, "--slot", "x"), "invalid _slot value: 'x'"),
+        ((NAME, "--slot", "x"), "'x' is no slot: write its number"),
         ((NAME, "--slot", "128"), "slot must be a number from 0 to 127, as lease.slot, not 128"),
         ((NAME, "--slot", "-1"), "slot must be a number from 0 to 127"),
         ((NAME, "other", "--slot", "0"), "--slot is of one name: give one"),
