@@ -67,6 +67,10 @@ def revoking(
 ) -> Steps[Revoked]:
     """Look who holds a name, and take it away; ``LockTemplate.revoke`` has the arguments."""
     why = why_of(backend.label(), reason)
+    given: object = fence
+    if not (given is None or type(given) is int):  # "7" is never 7, and both look alike
+        msg = f"fence must be an int, as lease.fence, not {given!r}"
+        raise ValueError(msg)
     names = check_names(name)
     if len(names) != 1:
         msg = f"revoke takes one name, not {len(names)}: one ends the lease of all its names"

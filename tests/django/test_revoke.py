@@ -219,6 +219,10 @@ def test_it_takes_from_the_holder_that_was_seen_and_from_no_other():
     lease = held()
     with pytest.raises(LookupError, match=f"has the fence {lease.fence}, not 7"):
         redlock.revoke(NAME, fence=7)
+    with pytest.raises(
+        ValueError, match=f"fence must be an int, as lease.fence, not '{lease.fence}'"
+    ):
+        redlock.revoke(NAME, fence=str(lease.fence))  # type: ignore[arg-type]
     lease.ensure()
     assert redlock.revoke(NAME, fence=lease.fence)
     assert redlock.revoke(NAME)  # once more does no harm
