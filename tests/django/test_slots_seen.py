@@ -239,6 +239,17 @@ def test_a_slot_that_makes_no_sense(memory, args, why):
         release(*args)
 
 
+@pytest.mark.parametrize("slot", ["0", "all"])
+def test_a_slot_of_a_lock_without_a_limit(memory, slot):
+    """Who reads "nobody holds it" would take the lock for free."""
+    with redlock(NAME):
+        with pytest.raises(CommandError, match=r"held by .+ without a limit: leave --slot out"):
+            release(NAME, "--slot", slot, "--yes")
+        assert redlock(NAME).state().held
+    with pytest.raises(CommandError, match="nobody holds"):
+        release(NAME, "--slot", slot, "--yes")
+
+
 # -- the admin page -------------------------------------------------------------------------------
 
 

@@ -135,10 +135,8 @@ class Command(BaseCommand):
         report = survey(backend, _entries(backend, options["names"], options["slot"]))
         voting_or_raise(report, *options["names"])
         for lock in report.locks:
-            if lock.kind is LockStatus.FREE and not WILDCARDS.isdisjoint(lock.name):
-                raise LookupError(NO_PATTERN.format(lock.name, shlex.quote(lock.name)))
-            if lock.kind is LockStatus.FREE and lock.slot is None:
-                _refuse_slots(lock.name, slots_taken(backend, lock.name))
+            if lock.kind is LockStatus.FREE:
+                _explain_free(backend, lock)
             refuse(lock, options["fence"], now=options["now"])
         for lock in report.locks:
             self._say(shown(rows.lock(lock, report.nodes, report.majority)))
@@ -252,8 +250,35 @@ def _entries(backend: Backend, names: Sequence[str], slot: int | str | None) -> 
         return [entry_of(names[0], slot)]
     found = [lock.entry for lock in slots_taken(backend, names[0])]
     if not found:
+        _refuse_plain(backend, names[0])
         raise LookupError(f"nobody holds a slot of {names[0]!r}")
     return found
+
+
+def _explain_free(backend: Backend, lock: HeldLock) -> None:
+    """Say what somebody has meant who asks for a name that is free, if that can be told.
+
+    Raises:
+        LookupError: it can.
+    """
+    if not WILDCARDS.isdisjoint(lock.name):
+        raise LookupError(NO_PATTERN.format(lock.name, shlex.quote(lock.name)))
+    if lock.slot is None:
+        _refuse_slots(lock.name, slots_taken(backend, lock.name))
+    else:
+        _refuse_plain(backend, lock.name)
+
+
+def _refuse_plain(backend: Backend, name: str) -> None:
+    """Refuse the slots of a name that somebody holds without a limit.
+
+    Raises:
+        LookupError: that is so.
+    """
+    plain = survey(backend, [name]).locks[0]
+    if plain.kind is LockStatus.HELD:
+        who = printable(plain.holder) or "another client"
+        raise LookupError(f"{plain.quoted} is held by {who} without a limit: leave --slot out")
 
 
 def _refuse_slots(name: str, taken: Sequence[HeldLock]) -> None:
