@@ -323,9 +323,10 @@ class ViewLock:
         if now < self._quiet_until.get(text, 0):
             return
         self._quiet_until[text] = now + LOG_EVERY
-        of_nodes = isinstance(error, RedlockError)  # other errors may have a name of another kind
-        name, code = (error.name, error.code) if of_nodes else (self.key.names, "")
-        extra = log_fields(self.alias, name, code=code)
+        if isinstance(error, RedlockError):  # the name of an AttributeError is of another kind
+            extra = log_fields(self.alias, error.name, code=error.code)
+        else:
+            extra = log_fields(self.alias, self.key.names, code="")
         logger.log(level, "%s: %s", text, error, extra=extra, exc_info=error if trace else None)
 
 
