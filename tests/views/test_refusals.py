@@ -266,7 +266,7 @@ def test_a_result_that_fails_is_logged_once_a_minute(caplog):
         for _ in range(3):
             assert view(from_a_form()).status_code == 409
     (line,) = (each for each in caplog.records if each.levelno == logging.ERROR)
-    assert (line.redlock_name, line.redlock_code) == ("key", "")
+    assert (line.redlock_name, line.redlock_code) == (("key",), "")
 
 
 def test_a_program_costs_no_look_for_the_result():
