@@ -12,6 +12,7 @@ from django_redlock.core import hold
 from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.names import check_names
 from django_redlock.core.protocol import Answer
+from django_redlock.core.quorum import count
 from django_redlock.core.reasons import printable
 from django_redlock.core.slots import MOST, name_of, shown
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from django_redlock.core.protocol import Steps, Vote
 
 LONGEST: Final = 200  # characters of a reason
+GONE: Final = (
+    "the holder of {0} that was found does not have it any more: it has let go, or its time was "
+    "over. Look who has it now"
+)
 
 
 class Revoked(NamedTuple):
@@ -62,6 +67,10 @@ def revoking(
 ) -> Steps[Revoked]:
     """Look who holds a name, and take it away; ``LockTemplate.revoke`` has the arguments."""
     why = why_of(backend.label(), reason)
+    given: object = fence
+    if not (given is None or type(given) is int):  # "7" is never 7, and both look alike
+        msg = f"fence must be an int, as lease.fence, not {given!r}"
+        raise ValueError(msg)
     names = check_names(name)
     if len(names) != 1:
         msg = f"revoke takes one name, not {len(names)}: one ends the lease of all its names"
@@ -140,7 +149,11 @@ def refuse(lock: HeldLock, fence: int | None = None, *, now: bool = False) -> No
 
 
 def taking(backend: Backend, lock: HeldLock, why: str, *, now: bool = False) -> Steps[Revoked]:
-    """Take a lock away from the holder that a survey has found."""
+    """Take a lock away from the holder that a survey has found.
+
+    Raises:
+        LookupError: it has the lock no more. To call it again would take it from the next holder.
+    """
     target = backend.policy.target([lock.entry])
     is_done = lock.kind is LockStatus.DONE
     now = now or is_done or lock.kind is LockStatus.RESTING  # nobody believes in such a name
@@ -149,7 +162,9 @@ def taking(backend: Backend, lock: HeldLock, why: str, *, now: bool = False) -> 
     left = [vote.left for vote in votes if vote.answer is Answer.YES]
     if is_done:  # where there is no record, none is to be taken away
         left = [0.0 for vote in votes if vote.answer is not Answer.UNKNOWN]
-    done = len(left) >= backend.policy.majority
+    done, gone = len(left) >= backend.policy.majority, count(votes).no
+    if not done and gone >= backend.policy.majority:
+        raise LookupError(GONE.format(lock.quoted))
     known = [each for each in left if each is not None]
     return Revoked(
         lock.name,

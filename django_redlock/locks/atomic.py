@@ -224,7 +224,8 @@ def refuse_or_warn(
     if durable:
         msg = (
             f"{lock!r} is durable and cannot be taken inside a transaction: it would be "
-            "released before the COMMIT"
+            "released before the COMMIT. Take it before the transaction begins; under "
+            "ATOMIC_REQUESTS use @single_flight, or @transaction.non_atomic_requests on the view"
         )
         raise RuntimeError(msg)
     function = None if decorated is None else inspect.unwrap(decorated)

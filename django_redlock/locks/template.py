@@ -209,7 +209,7 @@ class LockTemplate:
 
         Raises:
             LookupError: nobody holds it, a holder with another fence, or, without ``now``, another
-                client.
+                client; or the holder that was found has let go meanwhile.
             NodesUnavailable: no majority of the nodes could be asked, or those that do not vote
                 decide whether it is held.
             ValueError: an argument makes no sense; the text says which.

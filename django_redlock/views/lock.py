@@ -22,7 +22,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -32,7 +32,7 @@ from django.core.exceptions import BadRequest
 from django.http import HttpRequest
 
 from django_redlock import conf, transactions
-from django_redlock.core.errors import LockTaken, NodesUnavailable
+from django_redlock.core.errors import LockTaken, NodesUnavailable, RedlockError
 from django_redlock.events import log_fields
 from django_redlock.leases.lease import Lease
 from django_redlock.nodes.background import reset_in_child
@@ -115,7 +115,7 @@ class ViewLock:
         self.options: Final = template.options
         self.key: Final = key
         self.methods: Final = methods
-        self.responder: Final = responder
+        self.responder: Final = replace(responder, no_result=self._no_result)
         self.line: Final = _calling_line()
         self.read: Final = self.key.reader()
         self.runs_unlocked: Final = runs_unlocked
@@ -313,15 +313,21 @@ class ViewLock:
         self.log(logging.WARNING, "a request is answered 400", error)
         return Unfilled(str(error))
 
-    def log(self, level: int, text: str, error: Exception) -> None:
+    def _no_result(self, error: Exception) -> None:
+        text = f"result= of the {self.decorator} of {self.line} names no address"
+        self.log(logging.ERROR, text, error, trace=True)
+
+    def log(self, level: int, text: str, error: Exception, *, trace: bool = False) -> None:
         """Log at most one such line in a minute: clients decide how many there would be."""
         now = monotonic()
         if now < self._quiet_until.get(text, 0):
             return
         self._quiet_until[text] = now + LOG_EVERY
-        name = getattr(error, "name", self.key.names)
-        extra = log_fields(self.alias, name, code=getattr(error, "code", ""))
-        logger.log(level, "%s: %s", text, error, extra=extra)
+        if isinstance(error, RedlockError):  # the name of an AttributeError is of another kind
+            extra = log_fields(self.alias, error.name, code=error.code)
+        else:
+            extra = log_fields(self.alias, self.key.names, code="")
+        logger.log(level, "%s: %s", text, error, extra=extra, exc_info=error if trace else None)
 
 
 view_locks: Final[weakref.WeakSet[ViewLock]] = weakref.WeakSet()  # for the system checks

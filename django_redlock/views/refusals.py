@@ -40,7 +40,6 @@ from django_redlock.core.reasons import ReasonCode
 
 from .keys import check_call
 
-logger = logging.getLogger("django_redlock")
 BUSY: Final = frozenset({409, 423, 429})  # statuses that may say that an equal request is running
 PROBLEM_TYPE: Final = "application/problem+json"
 RETRY_AFTER: Final = 1.0  # seconds: most requests are over sooner than their ttl
@@ -222,6 +221,7 @@ class Responder:
     retry_after: RetryAfter = RETRY_AFTER
     on_refused: OnRefused = None
     result: Result = None
+    no_result: Callable[[Exception], object] | None = None  # called where result= fails
 
     def __post_init__(self) -> None:
         given: Any = self.status  # a list cannot be looked up in a set
@@ -310,8 +310,9 @@ class Responder:
             return "" if named is None else str(redirect(named).url)
         # Such as DoesNotExist, of what the first request has not committed yet. A page without a
         # link is better than none.
-        except Exception:
-            logger.exception("result= of a view names no address")
+        except Exception as error:  # noqa: BLE001 - the site's
+            if self.no_result is not None:
+                self.no_result(error)
             return ""
 
 

@@ -219,6 +219,10 @@ def test_it_takes_from_the_holder_that_was_seen_and_from_no_other():
     lease = held()
     with pytest.raises(LookupError, match=f"has the fence {lease.fence}, not 7"):
         redlock.revoke(NAME, fence=7)
+    with pytest.raises(
+        ValueError, match=f"fence must be an int, as lease.fence, not '{lease.fence}'"
+    ):
+        redlock.revoke(NAME, fence=str(lease.fence))  # type: ignore[arg-type]
     lease.ensure()
     assert redlock.revoke(NAME, fence=lease.fence)
     assert redlock.revoke(NAME)  # once more does no harm
@@ -366,6 +370,59 @@ def test_the_command_asks_and_does_nothing_without_an_answer(monkeypatch):
     monkeypatch.setattr("builtins.input", lambda _: "now")
     assert "free now" in released("--now")
     lease.release()
+
+
+@pytest.mark.parametrize("key", [EOFError, KeyboardInterrupt])
+def test_ctrl_c_and_ctrl_d_are_a_no(monkeypatch, key):
+    """Somebody who does not go on reads that nothing was done, and no traceback."""
+
+    def pressed(_: str) -> str:
+        raise key
+
+    lease = held()
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", pressed)
+    with pytest.raises(CommandError, match="nothing was done"):
+        released()
+    lease.extend()
+    lease.release()
+
+
+def test_a_holder_that_lets_go_while_somebody_is_asked(monkeypatch):
+    """Nobody is told to run it again, which would take the name from the next holder."""
+    lease, later = held(), []
+
+    def slowly(_: str) -> str:
+        lease.release()
+        later.append(held())
+        return "yes"
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", slowly)
+    with pytest.raises(CommandError, match="that was found does not have it any more") as error:
+        released()
+    assert error.value.returncode == 1
+    later[0].extend()
+    later[0].release()
+
+
+def test_of_several_names_those_that_are_held_are_taken_away(monkeypatch):
+    """That one holder has let go meanwhile keeps no other."""
+    lease, other = held(), redlock("other").acquire()
+    out = StringIO()
+
+    def slowly(_: str) -> str:
+        lease.release()
+        return "yes"
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", slowly)
+    call_command("redlock_release", NAME, "other", stdout=out)
+    assert "other: taken away on 5 of 5 nodes" in out.getvalue()
+    assert "the holder of 'report:42' that was found does not have it any more" in out.getvalue()
+    with pytest.raises(LeaseLost):
+        other.extend()
+    other.release()
 
 
 def test_the_command_says_what_is_wrong(patient_nodes):

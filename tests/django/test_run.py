@@ -808,6 +808,15 @@ def test_a_command_without_the_mark_before_it(start):
     assert process.returncode == 2
 
 
+def test_nothing_at_all(start):
+    """The first try of a newcomer is told how it is used, without a traceback."""
+    process = start()
+    told = process.communicate(timeout=LATEST)[1]
+    assert "usage: manage.py redlock_run NAME [options] -- COMMAND" in told
+    assert "Traceback" not in told
+    assert process.returncode == 2
+
+
 def test_a_thread_cannot_run_it():
     """Python delivers signals to the main thread only, and the command is to have them."""
     with ThreadPoolExecutor(1) as pool:

@@ -226,7 +226,7 @@ def test_a_plain_lock_beside_slots_is_taken_away_by_its_name(leases):
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        ((NAME, "--slot", "x"), "invalid _slot value: 'x'"),
+        ((NAME, "--slot", "x"), "'x' is no slot: write its number"),
         ((NAME, "--slot", "128"), "slot must be a number from 0 to 127, as lease.slot, not 128"),
         ((NAME, "--slot", "-1"), "slot must be a number from 0 to 127"),
         ((NAME, "other", "--slot", "0"), "--slot is of one name: give one"),
@@ -237,6 +237,17 @@ def test_a_slot_that_makes_no_sense(memory, args, why):
     """It says which."""
     with pytest.raises(CommandError, match=why):
         release(*args)
+
+
+@pytest.mark.parametrize("slot", ["0", "all"])
+def test_a_slot_of_a_lock_without_a_limit(memory, slot):
+    """Who reads "nobody holds it" would take the lock for free."""
+    with redlock(NAME):
+        with pytest.raises(CommandError, match=r"held by .+ without a limit: leave --slot out"):
+            release(NAME, "--slot", slot, "--yes")
+        assert redlock(NAME).state().held
+    with pytest.raises(CommandError, match="nobody holds"):
+        release(NAME, "--slot", slot, "--yes")
 
 
 # -- the admin page -------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from django_redlock import LeaseLost, LockTaken, NodesUnavailable, redlock
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.idempotency.answers import KeyRefusal
 from django_redlock.idempotency.keys import Unkeyed
+from django_redlock.testing import taken
 from django_redlock.views import (
     IgnoreRefusals,
     RedlockMiddleware,
@@ -248,7 +249,24 @@ def test_a_page_without_a_result_is_no_error(result, caplog):
     assert link(refused(from_a_form(), result=result)) == link(refused(from_a_form()))
     assert link(arefused(result=result)) == ("", "")
     logged = [(each.getMessage(), each.exc_info is not None) for each in caplog.records]
-    assert logged == [("result= of a view names no address", True)] * 2
+    assert len(logged) == 2
+    for text, has_trace in logged:
+        assert re.match(r"result= of the single_flight of \S+, line \d+ names no address: ", text)
+        assert has_trace
+
+
+def test_a_result_that_fails_is_logged_once_a_minute(caplog):
+    """A visitor who clicks does not decide how many ADMINS are mailed; the line has the view."""
+
+    @single_flight("key", result=lambda request: request.no_such.name)
+    def view(request: Any) -> HttpResponse:
+        return HttpResponse()
+
+    with taken("key"):
+        for _ in range(3):
+            assert view(from_a_form()).status_code == 409
+    (line,) = (each for each in caplog.records if each.levelno == logging.ERROR)
+    assert (line.redlock_name, line.redlock_code) == (("key",), "")
 
 
 def test_a_program_costs_no_look_for_the_result():

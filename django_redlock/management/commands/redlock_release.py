@@ -10,7 +10,7 @@ import os
 import shlex
 import socket
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -104,7 +104,9 @@ class Command(BaseCommand):
         """
         by_task, alike = options["task"], ("fence", "reason", "now")
         if bool(options["names"]) == bool(by_task):
-            raise CommandError("give the names of locks, or --task with the id of a task")
+            raise CommandError(
+                "give the names of locks, or --task with the id of a task, and not both"
+            )
         of_locks = options["slot"] is not None or any(options[each] for each in alike)
         if by_task and of_locks:
             text = "--fence, --reason, --now and --slot are for locks and go without --task"
@@ -133,10 +135,8 @@ class Command(BaseCommand):
         report = survey(backend, _entries(backend, options["names"], options["slot"]))
         voting_or_raise(report, *options["names"])
         for lock in report.locks:
-            if lock.kind is LockStatus.FREE and not WILDCARDS.isdisjoint(lock.name):
-                raise LookupError(NO_PATTERN.format(lock.name, shlex.quote(lock.name)))
-            if lock.kind is LockStatus.FREE and lock.slot is None:
-                _refuse_slots(lock.name, slots_taken(backend, lock.name))
+            if lock.kind is LockStatus.FREE:
+                _explain_free(backend, lock)
             refuse(lock, options["fence"], now=options["now"])
         for lock in report.locks:
             self._say(shown(rows.lock(lock, report.nodes, report.majority)))
@@ -144,9 +144,7 @@ class Command(BaseCommand):
             return
         if not options["yes"]:
             self._ask(now=options["now"])
-        results = [self._take(backend, lock, why, now=options["now"]) for lock in report.locks]
-        if not all(results):
-            raise CommandError(NOT_YET, returncode=UNKNOWN)
+        self._take(backend, report.locks, why, now=options["now"])
 
     def _clear(self, backend: Backend, task_id: str, *, dry: bool, sure: bool) -> None:
         """Show the tasks with this id, ask, and clear them.
@@ -197,20 +195,46 @@ class Command(BaseCommand):
                 "deadline. Only rows that `fenced` guards are safe."
             )
         word = "now" if now else "yes"
-        if input(f"Take it away? Type '{word}': ").strip().lower() != word:
+        try:
+            said = input(f"Take it away? Type '{word}': ")
+        except (EOFError, KeyboardInterrupt):  # Ctrl-D, Ctrl-C
+            self._say("")
+            said = ""
+        if said.strip().lower() != word:
             raise CommandError("nothing was done")
 
-    def _take(self, backend: Backend, lock: HeldLock, why: str, *, now: bool) -> bool:
-        found = backend.run(taking(backend, lock, why, now=now))
-        self._say(told(found))
-        return found.done
+    def _take(self, backend: Backend, locks: Sequence[HeldLock], why: str, *, now: bool) -> None:
+        """Take these locks away; one whose holder has let go while somebody was asked stays.
+
+        Raises:
+            CommandError: it is not yet done, or no holder has its lock any more.
+        """
+        results, gone = [], []
+        for lock in locks:
+            try:
+                found = backend.run(taking(backend, lock, why, now=now))
+            except LookupError as error:
+                gone.append(str(error))
+            else:
+                self._say(told(found))
+                results.append(found.done)
+        if not all(results):
+            raise CommandError(NOT_YET, returncode=UNKNOWN)
+        if not results:
+            raise CommandError("; ".join(gone))
+        for text in gone:
+            self._say(text)
 
     def _say(self, text: str) -> None:
         self.stdout.write(encodable(text, self.stdout))
 
 
 def _slot(text: str) -> int | str:
-    return text if text == ALL else int(text)
+    try:
+        return text if text == ALL else int(text)
+    except ValueError:
+        msg = f"{text!r} is no slot: write its number, as redlock_status shows it, or 'all'"
+        raise ArgumentTypeError(msg) from None
 
 
 def _entries(backend: Backend, names: Sequence[str], slot: int | str | None) -> list[str]:
@@ -226,8 +250,35 @@ def _entries(backend: Backend, names: Sequence[str], slot: int | str | None) -> 
         return [entry_of(names[0], slot)]
     found = [lock.entry for lock in slots_taken(backend, names[0])]
     if not found:
+        _refuse_plain(backend, names[0])
         raise LookupError(f"nobody holds a slot of {names[0]!r}")
     return found
+
+
+def _explain_free(backend: Backend, lock: HeldLock) -> None:
+    """Say what somebody has meant who asks for a name that is free, if that can be told.
+
+    Raises:
+        LookupError: it can.
+    """
+    if not WILDCARDS.isdisjoint(lock.name):
+        raise LookupError(NO_PATTERN.format(lock.name, shlex.quote(lock.name)))
+    if lock.slot is None:
+        _refuse_slots(lock.name, slots_taken(backend, lock.name))
+    else:
+        _refuse_plain(backend, lock.name)
+
+
+def _refuse_plain(backend: Backend, name: str) -> None:
+    """Refuse the slots of a name that somebody holds without a limit.
+
+    Raises:
+        LookupError: that is so.
+    """
+    plain = survey(backend, [name]).locks[0]
+    if plain.kind is LockStatus.HELD:
+        who = printable(plain.holder) or "another client"
+        raise LookupError(f"{plain.quoted} is held by {who} without a limit: leave --slot out")
 
 
 def _refuse_slots(name: str, taken: Sequence[HeldLock]) -> None:

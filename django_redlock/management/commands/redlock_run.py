@@ -52,6 +52,7 @@ class Command(BaseCommand):
             end = argv.index("--")
             argv, self._command = argv[:end], argv[end + 1 :]
         else:
+            self._called_from_command_line = True  # as Django does later: no traceback
             parser = self.create_parser(argv[0], argv[1])
             if parser.parse_known_args(argv[2:])[1]:
                 parser.exit(2, f"{parser.format_usage()}{BEHIND}\n")
