@@ -28,7 +28,7 @@ from uuid import UUID, uuid4
 
 from asgiref.sync import sync_to_async
 from django.db import transaction
-from django.tasks import TaskResult, TaskResultStatus
+from django.tasks import Task, TaskResult, TaskResultStatus
 from django.tasks.backends.base import BaseTaskBackend
 from django.tasks.backends.immediate import ImmediateBackend
 from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist
@@ -248,11 +248,15 @@ def unmark(task: AnyTask, args: Any = (), kwargs: Mapping[str, Any] | None = Non
         args, kwargs: the arguments, as for ``enqueue``.
 
     Raises:
-        TypeError: the arguments do not fit the task, or its messages have no marks.
+        TypeError: this is no task, the arguments do not fit it, or its messages have no marks.
     """
-    publishing.unmark(
-        task.module_path, plan_of(task.func), lambda plan: _lock_of(plan, task, args, kwargs or {})
-    )
+    if not isinstance(task, Task):
+        raise TypeError(f"unmark() takes what @task makes, not {type(task).__name__}")
+
+    def lock_of(plan: Plan) -> Lock:
+        return _lock_of(plan, task, args or (), kwargs or {})
+
+    publishing.unmark(task.module_path, plan_of(task.func), args, lock_of)
 
 
 def _header_of(kwargs: Mapping[str, Any]) -> Mapping[str, Any] | None:
