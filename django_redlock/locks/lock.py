@@ -470,8 +470,9 @@ class Lock:
         """
         if self.cancels and not is_async(function):
             raise TypeError(ONLY_ASYNC)
-        with suppress(TypeError):  # of a callable without a hash
-            decorated[function] = self._alias, self.names, self._options
+        if self._options.foreign is None:  # else the checks would compare it with the program's
+            with suppress(TypeError):  # of a callable without a hash
+                decorated[function] = self._alias, self.names, self._options
         if self._filled:  # by ``LockTemplate.named``: braces are of a value
             lock = Lock(
                 self._source, self._alias, self.names, self._options, template=self.template

@@ -24,6 +24,7 @@ from django_redlock import (
     redlock,
 )
 from django_redlock.leases.lease import Lease
+from django_redlock.locks.lock import decorated
 from django_redlock.signals import lease_lost
 from django_redlock.testing import assert_free, assert_taken, locks, stale, taken, unavailable
 from tests.support.loops import soon
@@ -429,7 +430,8 @@ def test_slots_are_all_taken_or_none(aliases):
 
 
 def test_taken_slots_decorate(aliases):
-    """Of a function and of a coroutine function, each time."""
+    """Of a function and of a coroutine function, each time; no check takes it for the program's."""
+    known = set(decorated)
 
     @taken("openai", limit=2)
     def check():
@@ -447,6 +449,7 @@ def test_taken_slots_decorate(aliases):
         assert_taken(f"openai:{model}", limit=2)
 
     check_one("o1")
+    assert set(decorated) <= known
     assert_free("openai:o1", limit=2)
     assert [check(), check(), asyncio.run(acheck()), asyncio.run(acheck())] == [1, 1, 2, 2]
     assert_free("openai", limit=2)
