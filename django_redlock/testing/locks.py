@@ -58,7 +58,8 @@ def taken(
         NodesUnavailable: at the entry: no majority of the nodes could be asked.
         TypeError, ValueError: an argument makes no sense; the text says which.
     """
-    if not names or callable(names[0]):  # without parentheses, it is given the function
+    given: tuple[object, ...] = names
+    if not given or callable(given[0]):  # the function, of a decorator without parentheses
         raise TypeError("taken() needs the name of a lock: taken('report:7')")
     check_alias(alias)
     if not isinstance(holder, str):

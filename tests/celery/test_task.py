@@ -252,9 +252,18 @@ def test_the_decorator_for_djangos_tasks_is_refused_at_the_definition(desk):
     def sync(account):
         raise AssertionError("it runs")
 
-    own = {"mode": "until_finished", "on_conflict": "skip", "on_unavailable": "retry"}
-    more = {"on_duplicate": None, "queue_ttl": None, "using": None, "owner": OF_DJANGO}
-    vars(sync)[ATTRIBUTE] = Plan(sync, "sync:{account}", redlock.using(), **own, **more)
+    vars(sync)[ATTRIBUTE] = Plan(
+        sync,
+        "sync:{account}",
+        redlock.using(),
+        mode="until_finished",
+        on_conflict="skip",
+        on_unavailable="retry",
+        on_duplicate=None,
+        queue_ttl=None,
+        using=None,
+        owner=OF_DJANGO,
+    )
     with pytest.raises(TypeError, match=r"desk\.sync has .* import it from django_redlock\.celery"):
         desk.task(sync, base=LockedTask)
 
