@@ -15,7 +15,6 @@ from django_redlock.core.slots import name_of
 from django_redlock.inspection import HeldLock, LockStatus, survey
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
-from django_redlock.locks.once import OnceRun
 from django_redlock.locks.options import check_limit
 
 from . import leaks
@@ -58,8 +57,7 @@ def taken(
         NodesUnavailable: at the entry: no majority of the nodes could be asked.
         TypeError, ValueError: an argument makes no sense; the text says which.
     """
-    given: tuple[object, ...] = names
-    if not given or callable(given[0]):  # the function, of a decorator without parentheses
+    if not names or any(map(callable, names)):  # the function, of a decorator without parentheses
         raise TypeError("taken() needs the name of a lock: taken('report:7')")
     check_alias(alias)
     if not isinstance(holder, str):
@@ -141,7 +139,7 @@ def stale(lease: Lease) -> None:
         ValueError: the lease was released or given away, or belongs to the parent process.
     """
     if not hasattr(lease, "fence"):
-        hint = ": write stale(run.lease)" if isinstance(lease, OnceRun) else ""
+        hint = ": write stale(run.lease)" if hasattr(lease, "lease") else ""
         raise TypeError(f"stale() takes a lease, not {type(lease).__name__}{hint}")
     if lease.ended:
         raise ValueError(f"{lease!r} has ended; stale() takes a lease that is held")
