@@ -221,6 +221,7 @@ class Lock:
             self._filled = True
         if options.durable is not False and backend.in_transaction():
             durable = bool(options.durable)
+            caller += bool(options.puts_back)  # ``OnceLock._begin`` is in between
             refuse_or_warn(self, durable=durable, stacklevel=caller, decorated=self._decorated)
         if wait is None:
             wait = backend.wait if options.wait is None else options.wait
