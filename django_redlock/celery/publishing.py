@@ -156,6 +156,7 @@ def unmark(task: Task, args: Any = (), kwargs: Mapping[str, Any] | None = None) 
     core.unmark(
         task.name,
         plan_of(task.run),
+        args,
         lambda plan: _lock_of_message(plan, task, *_as_delivered(task, args, kwargs, {})),
     )
 

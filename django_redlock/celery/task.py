@@ -32,7 +32,7 @@ from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.locks.once import OnceRun
 from django_redlock.locks.options import unknown_keywords
 from django_redlock.locks.template import LockTemplate
-from django_redlock.work.plan import ATTRIBUTE, OnDuplicate, Plan, plan_of
+from django_redlock.work.plan import ATTRIBUTE, OF_CELERY, OnDuplicate, Plan, plan_of
 
 from . import publishing
 from .marks import carried
@@ -337,7 +337,14 @@ class LockedTask(DjangoTask):  # type: ignore[misc] # Celery ships no types
         if run is vars(Task)["run"] or cls.__module__.startswith("celery."):
             return  # a base of tasks; or one of Celery's own, of an application with this task_cls
         _check_attributes(cls)
-        if plan_of(getattr(run, "__func__", run)) is not None:
+        plan = plan_of(getattr(run, "__func__", run))
+        if plan is not None:
+            if plan.owner != OF_CELERY:
+                msg = (
+                    f"{cls.name or cls.__name__} has the @locked_task of Django's own tasks: "
+                    "import it from django_redlock.celery"
+                )
+                raise TypeError(msg)
             if cls.lock and "run" in vars(cls):
                 msg = f"{cls.__name__} has both 'lock' and @locked_task: leave one of them out"
                 raise TypeError(msg)

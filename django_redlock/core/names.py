@@ -367,6 +367,9 @@ def _unfilled(template: str, arguments: Mapping[str, object]) -> str:
     for _, field, form, conversion in string.Formatter().parse(template):
         if field is None:
             continue
+        if root(field) not in arguments:
+            meant = did_you_mean(root(field), arguments)
+            return f"{{{field}}} has no value{meant}; there are: {', '.join(arguments) or 'none'}"
         try:
             found, _ = string.Formatter().get_field(field, (), arguments)
         except AttributeError:

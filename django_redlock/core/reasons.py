@@ -256,6 +256,8 @@ MORE: Final = {
     "REDLOCK[{only_node_of!r}])",
     "single_node_of": " (if this single node is a service with failover, set 'FAILOVER': True in "
     "REDLOCK[{single_node_of!r}])",
+    "in_slot": "; it holds slot {in_slot:.0f} of the lock with a limit, which is another lock: "
+    "take one without a limit around this code",
     "reentered": "; this process holds {reentered!r} already, and a lock is not re-entrant: take "
     "it once, around all that needs it, and check it inside by assert_locked({reentered!r})",
 }

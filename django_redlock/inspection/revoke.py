@@ -79,8 +79,22 @@ def revoking(
     report = yield from surveying(backend, (name,))
     voting_or_raise(report, name)
     lock = report.locks[0]
+    if lock.kind is LockStatus.FREE and slot is None:
+        yield from _refuse_slots(backend, names[0])
     refuse(lock, fence, now=now)
     return (yield from taking(backend, lock, why, now=now))
+
+
+def _refuse_slots(backend: Backend, name: str) -> Steps[None]:
+    """Refuse a name of which slots are held, and nobody has said which.
+
+    Raises:
+        LookupError: that is so.
+    """
+    report = yield from surveying(backend, tuple(name_of(name, slot) for slot in range(MOST)))
+    if held := [each.slot for each in report.locks if each.on]:
+        text = "a limit, and these of its slots are held"
+        raise LookupError(f"{name!r} has {text}: {held}. slot={held[0]} takes one away")
 
 
 def entry_of(name: str, slot: object) -> str:

@@ -102,4 +102,6 @@ def assert_locked(name: str) -> Lease:
         if name in lease.grant.target.names:  # a slot of a limited lock keeps nobody out
             lease.ensure()
             return lease
-    raise LeaseLost(because(ReasonCode.NEVER_TAKEN), name=name)
+    slots = [each.slot for each in leases() if each.slot is not None and each.name == name]
+    more = {"in_slot": slots[0]} if slots else {}
+    raise LeaseLost(because(ReasonCode.NEVER_TAKEN, **more), name=name)

@@ -568,7 +568,7 @@ class Lease:
         Twice does no harm, where the first was interrupted.
 
         Args:
-            life: seconds for which the records stay.
+            life: seconds for which the records stay; they stay until ``min_hold`` is over, too.
             at: when the work was done, in milliseconds since 1970, of work that is done once; its
                 waiters are told. 0: of a run name, which has none.
 
@@ -585,6 +585,7 @@ class Lease:
             return False
         policy, again = self.backend.policy, self.phase is Phase.RELEASED
         self.disown()
+        life = max(life, self.grant.since + self._min_hold - policy.clock())
         votes = yield from completion.complete(policy, self.grant, life=life, at=at)
         if at:
             yield hold.wake_next(policy, self.grant.target, 0)

@@ -20,7 +20,7 @@ def is_async(function: Callable[..., object]) -> bool:
         TypeError: it is a class or a generator function, or cannot be called.
     """
     if isinstance(function, type) or not callable(function):
-        msg = f"{function!r} is no function: write @redlock(...) right above 'def'"
+        msg = f"{function!r} is no function: write the decorator right above 'def'"
         raise TypeError(msg)
     if hasattr(function, "apply_async") and hasattr(function, "delay"):
         msg = (

@@ -221,6 +221,7 @@ class Lock:
             self._filled = True
         if options.durable is not False and backend.in_transaction():
             durable = bool(options.durable)
+            caller += bool(options.puts_back)  # ``OnceLock._begin`` is in between
             refuse_or_warn(self, durable=durable, stacklevel=caller, decorated=self._decorated)
         if wait is None:
             wait = backend.wait if options.wait is None else options.wait
@@ -470,8 +471,9 @@ class Lock:
         """
         if self.cancels and not is_async(function):
             raise TypeError(ONLY_ASYNC)
-        with suppress(TypeError):  # of a callable without a hash
-            decorated[function] = self._alias, self.names, self._options
+        if self._options.foreign is None:  # else the checks would compare it with the program's
+            with suppress(TypeError):  # of a callable without a hash
+                decorated[function] = self._alias, self.names, self._options
         if self._filled:  # by ``LockTemplate.named``: braces are of a value
             lock = Lock(
                 self._source, self._alias, self.names, self._options, template=self.template

@@ -23,7 +23,7 @@ def age(text: str) -> float:
     try:
         return float(number) * UNITS[unit]
     except ValueError:
-        msg = f"{text!r} is no age: write seconds, as in 90, or with a unit 90s, 15m, 1h, 2d"
+        msg = f"{text!r} is no duration: write seconds, as in 90, or with a unit 90s, 15m, 1h, 2d"
         raise ArgumentTypeError(msg) from None
 
 

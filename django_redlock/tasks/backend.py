@@ -28,10 +28,10 @@ from uuid import UUID, uuid4
 
 from asgiref.sync import sync_to_async
 from django.db import transaction
-from django.tasks import TaskResult, TaskResultStatus
+from django.tasks import Task, TaskResult, TaskResultStatus
 from django.tasks.backends.base import BaseTaskBackend
 from django.tasks.backends.immediate import ImmediateBackend
-from django.tasks.exceptions import InvalidTaskBackend, TaskResultDoesNotExist
+from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist
 from django.utils import timezone
 from django.utils.json import normalize_json
 from django.utils.module_loading import import_string
@@ -41,7 +41,7 @@ from django_redlock.core.policy import LONGEST
 from django_redlock.locks.lock import Lock
 from django_redlock.work import publishing
 from django_redlock.work.marks import Mark
-from django_redlock.work.plan import Plan, plan_of
+from django_redlock.work.plan import OF_DJANGO, Plan, plan_of
 
 from .task import KEYWORD, NUMBER, AnyResult, AnyTask, logger, sent_again
 
@@ -113,6 +113,21 @@ class UniqueBackend(BaseTaskBackend):
         if hasattr(self, "id_function"):
             self._ids = _Ids(self.id_function or uuid4)
             self.id_function: Any = self._ids
+
+    def validate_task(self, task: AnyTask) -> None:
+        """Refuse the decorator for Celery as well: its runs would remove no mark.
+
+        Raises:
+            InvalidTask: at the definition of a task, or where another backend is chosen for it.
+        """
+        super().validate_task(task)
+        plan = plan_of(task.func)
+        if plan is not None and plan.owner != OF_DJANGO:
+            msg = (
+                f"{task.module_path} has the @locked_task of Celery's tasks: import it from "
+                "django_redlock.tasks"
+            )
+            raise InvalidTask(msg)
 
     def enqueue(self, task: AnyTask, args: Any, kwargs: Any) -> Any:
         """Enqueue a task, or do with a duplicate what ``on_duplicate`` says.
@@ -233,11 +248,15 @@ def unmark(task: AnyTask, args: Any = (), kwargs: Mapping[str, Any] | None = Non
         args, kwargs: the arguments, as for ``enqueue``.
 
     Raises:
-        TypeError: the arguments do not fit the task, or its messages have no marks.
+        TypeError: this is no task, the arguments do not fit it, or its messages have no marks.
     """
-    publishing.unmark(
-        task.module_path, plan_of(task.func), lambda plan: _lock_of(plan, task, args, kwargs or {})
-    )
+    if not isinstance(task, Task):
+        raise TypeError(f"unmark() takes what @task makes, not {type(task).__name__}")
+
+    def lock_of(plan: Plan) -> Lock:
+        return _lock_of(plan, task, args or (), kwargs or {})
+
+    publishing.unmark(task.module_path, plan_of(task.func), args, lock_of)
 
 
 def _header_of(kwargs: Mapping[str, Any]) -> Mapping[str, Any] | None:

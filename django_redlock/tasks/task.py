@@ -50,7 +50,7 @@ from django_redlock.locks.template import LockTemplate
 from django_redlock.work import redelivery as core
 from django_redlock.work.backoff import pause
 from django_redlock.work.marks import Mark
-from django_redlock.work.plan import ATTRIBUTE, OnDuplicate, Plan, plan_of
+from django_redlock.work.plan import ATTRIBUTE, OF_DJANGO, OnDuplicate, Plan, plan_of
 from django_redlock.work.redelivery import Fate, Refusal, Skipped, count
 
 if TYPE_CHECKING:
@@ -476,7 +476,7 @@ def _decorate(
     if plan_of(function) is not None:
         msg = f"{function.__qualname__} has @locked_task already: write one, with a list of keys"
         raise TypeError(msg)
-    plan = Plan(function, key, template, owner="context", **options)
+    plan = Plan(function, key, template, owner=OF_DJANGO, **options)
 
     @functools.wraps(function)
     def locked(*args: Any, **kwargs: Any) -> Any:

@@ -267,6 +267,8 @@ class EmbeddedNodes(Sequence[EmbeddedNode]):
         config: Mapping[str, object] | None = None,
         server: str | os.PathLike[str] | None = None,
     ) -> None:
+        if count < 1:
+            raise ValueError(f"count must be 1 or more, not {count}")
         programs = itertools.cycle([server] if server else _programs() or [None])
         self._nodes = tuple(EmbeddedNode(config, server=next(programs)) for _ in range(count))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any, Final, Self, TypeVar, overload
@@ -15,7 +14,6 @@ from django_redlock.core.reasons import printable
 from django_redlock.core.slots import name_of
 from django_redlock.inspection import HeldLock, LockStatus, survey
 from django_redlock.leases.lease import Lease
-from django_redlock.locks.callables import is_async
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.options import check_limit
 
@@ -59,7 +57,7 @@ def taken(
         NodesUnavailable: at the entry: no majority of the nodes could be asked.
         TypeError, ValueError: an argument makes no sense; the text says which.
     """
-    if not names:
+    if not names or any(map(callable, names)):  # the function, of a decorator without parentheses
         raise TypeError("taken() needs the name of a lock: taken('report:7')")
     check_alias(alias)
     if not isinstance(holder, str):
@@ -109,19 +107,13 @@ class TakenSlots:
         await self._async_stack.aclose()
 
     def __call__(self, function: F) -> F:
-        """Take the slots around each call of a function, ``def`` or ``async def``."""
+        """Take the slots around each call of a function, ``def`` or ``async def``.
 
-        @functools.wraps(function)
-        def called(*args: Any, **kwargs: Any) -> Any:
-            with TakenSlots(self._locks):
-                return function(*args, **kwargs)
-
-        @functools.wraps(function)
-        async def acalled(*args: Any, **kwargs: Any) -> Any:
-            async with TakenSlots(self._locks):
-                return await function(*args, **kwargs)
-
-        return acalled if is_async(function) else called  # type: ignore[return-value]
+        Fields of the names are filled from its arguments.
+        """
+        for lock in self._locks:
+            function = lock(function)
+        return function
 
 
 def _foreign(lease: Lease) -> None:
@@ -147,7 +139,8 @@ def stale(lease: Lease) -> None:
         ValueError: the lease was released or given away, or belongs to the parent process.
     """
     if not hasattr(lease, "fence"):
-        raise TypeError(f"stale() takes a lease, not {type(lease).__name__}")
+        hint = ": write stale(run.lease)" if hasattr(lease, "lease") else ""
+        raise TypeError(f"stale() takes a lease, not {type(lease).__name__}{hint}")
     if lease.ended:
         raise ValueError(f"{lease!r} has ended; stale() takes a lease that is held")
     backend = lease.backend
@@ -159,8 +152,8 @@ def stale(lease: Lease) -> None:
 def assert_free(*names: str, alias: str = "default", limit: int | None = None) -> None:
     """Check that all these names are free, by asking the nodes.
 
-    A name that ``min_hold`` keeps is not free; one that a minority of the nodes has is. It asks
-    by a blocking call, also in an event loop.
+    A name that ``min_hold`` keeps is not free, nor is one whose work is recorded as done; one that
+    a minority of the nodes has is. It asks by a blocking call, also in an event loop.
 
     Args:
         names: of locks, as text.
@@ -215,5 +208,7 @@ def _sentence(lock: HeldLock, alias: str) -> str:
     holder = f"by {printable(lock.holder)}" if lock.holder else "by a holder without a label"
     if lock.kind is LockStatus.RESTING:
         holder = "by min_hold, though it is released"
+    if lock.kind is LockStatus.DONE:
+        return f"{lock.quoted} of {alias!r} is not free: its work is recorded as done"
     left = "" if lock.highest is None else f", for {lock.highest:.1f} s unless it is renewed"
     return f"{lock.quoted} of {alias!r} is taken {holder}{left}"

@@ -143,6 +143,8 @@ class Unavailable:
     """What ``unavailable`` returns: for ``with`` and ``async with``, or to decorate a function."""
 
     def __init__(self, alias: str) -> None:
+        if callable(alias):
+            raise TypeError("unavailable needs its parentheses: @unavailable()")
         check_alias(alias)
         self._alias = alias
         self._outages: list[Outage] = []

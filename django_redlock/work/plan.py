@@ -31,6 +31,7 @@ CHOICES: Final = {
     "on_duplicate": ("existing", "raise", "drop"),
 }
 QUEUE_TTL: Final = 3600.0  # seconds
+OF_CELERY, OF_DJANGO = "self", "context"  # owners of a plan
 ATTRIBUTE: Final = "__redlock__"  # of the decorated function; wrappers around it copy it
 
 
@@ -39,9 +40,10 @@ class Plan:
 
     Args:
         owner: the name of the first parameter of a function that is given what is no argument of
-            its message: the task, or the context of a run.
+            its message: the task of Celery, or the context of a run of ``django.tasks``.
 
     Attributes:
+        owner: as given; it tells whose decorator this is.
         template: the alias, and the options of each lock but its limit: the run name has none.
         limit: how many messages of one key run at a time; None: one.
         names: the key as it is written; None: it is made of the arguments.
@@ -64,11 +66,12 @@ class Plan:
         on_duplicate: OnDuplicate | None,
         queue_ttl: float | None,
         using: Any,  # checked here
-        owner: str = "self",
+        owner: str = OF_CELERY,
         once: timedelta | float | None = None,
         limit: int | None = None,
     ) -> None:
         self.template: Final = template
+        self.owner: Final = owner
         self.mode: Final = _choice("mode", mode)
         self.marks: Final = mode != WHILE_RUNNING
         self.on_conflict: Final = _choice("on_conflict", on_conflict)

@@ -181,12 +181,21 @@ def duplicate(message: Message, other: str) -> DuplicateTask:
     return DuplicateTask(reason, name=one_or_all(message.lock.names), task_id=other)
 
 
-def unmark(task: str, plan: Plan | None, lock_of: Callable[[Plan], Lock]) -> None:
+def unmark(task: str, plan: Plan | None, args: object, lock_of: Callable[[Plan], Lock]) -> None:
     """Remove the mark of the messages of a task whose run would take this lock, whoever set it.
 
+    Args:
+        task: its name.
+        plan: how its function is locked; None: it is not.
+        args: the positional arguments of the messages, as they were given.
+        lock_of: makes the lock.
+
     Raises:
-        TypeError: the messages of the task have no marks.
+        TypeError: ``args`` is no list or tuple, or the messages of the task have no marks.
     """
+    if not (args is None or isinstance(args, list | tuple)):  # a text has the arguments "7", "1"…
+        msg = f"args must be a list or tuple, as in unmark(…, (7,)), not {type(args).__name__}"
+        raise TypeError(msg)
     if plan is None or not plan.marks:
         msg = f"messages of {task} have no marks: that takes mode='until_finished', or …started"
         raise TypeError(msg)

@@ -621,6 +621,9 @@ def test_an_operator_removes_a_mark(desk):
     plain = desk.task(locked_task("x")(nothing), base=LockedTask, name="plain")
     with pytest.raises(TypeError, match="have no marks"):
         plain.unmark()
+    for missing in ((7), ("7")):  # a comma; the text has one letter, which is no argument
+        with pytest.raises(TypeError, match=r"args must be a list or tuple, as in unmark\(…, \(7,"):
+            task.unmark(missing)
 
 
 # -- transactions ------------------------------------------------------------------------------

@@ -11,11 +11,11 @@ from celery import Celery, _state, shared_task
 from celery.exceptions import SoftTimeLimitExceeded
 from celery.local import PromiseProxy, Proxy
 
-from django_redlock import LockTaken, NodesUnavailable
+from django_redlock import LockTaken, NodesUnavailable, redlock
 from django_redlock.celery import LockedTask, locked_task
 from django_redlock.leases import context
 from django_redlock.work.arguments import digest
-from django_redlock.work.plan import plan_of
+from django_redlock.work.plan import ATTRIBUTE, OF_DJANGO, Plan, plan_of
 
 from .desk import held_name, hold, is_free, locked, memory, sent
 
@@ -244,6 +244,28 @@ def test_a_base_class_alone_is_refused(desk, options, decorated):
             return
     with pytest.raises(TypeError, match=text):
         desk.task(sync, base=LockedTask, **given)
+
+
+def test_the_decorator_for_djangos_tasks_is_refused_at_the_definition(desk):
+    """Its runs would remove no mark, so nothing more would be sent for an hour."""
+
+    def sync(account):
+        raise AssertionError("it runs")
+
+    vars(sync)[ATTRIBUTE] = Plan(
+        sync,
+        "sync:{account}",
+        redlock.using(),
+        mode="until_finished",
+        on_conflict="skip",
+        on_unavailable="retry",
+        on_duplicate=None,
+        queue_ttl=None,
+        using=None,
+        owner=OF_DJANGO,
+    )
+    with pytest.raises(TypeError, match=r"desk\.sync has .* import it from django_redlock\.celery"):
+        desk.task(sync, base=LockedTask)
 
 
 def test_a_class_whose_run_is_not_its_own_is_refused_as_well(desk):

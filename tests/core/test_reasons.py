@@ -410,6 +410,11 @@ def test_why_a_lease_is_over(memory):
     lease.grant = lease.grant._replace(deadline=lease.backend.policy.clock())
     assert ended(lease.ensure) == ReasonCode.TIME_OVER
     assert ended(lambda: assert_locked("never")) == ReasonCode.NEVER_TAKEN
+    with (
+        redlock("limited", limit=1),
+        pytest.raises(LeaseLost, match=r"slot 0 of .* without a limit"),
+    ):
+        assert_locked("limited")
     lease = redlock("lost").acquire()
     for node in memory.nodes:
         node.keys.clear()

@@ -901,6 +901,15 @@ def test_a_locked_command_runs_under_its_lock(redlock_nodes):
     assert is_free("import:feed")
 
 
+def test_a_field_that_is_no_option_of_the_command_is_named(monkeypatch):
+    """With the option that is like it, and all others."""
+    monkeypatch.setattr(Import, "lock_name", "import:{sourec}")
+    with pytest.raises(
+        ValueError, match=r"\{sourec\} has no value \(did you mean 'source'\?\); .*inner"
+    ):
+        call_command(Import(), "feed")
+
+
 def test_a_locked_command_that_runs_elsewhere_ends_with_one_line(redlock_nodes):
     """No error: to cron it is none."""
     out = io.StringIO()

@@ -194,6 +194,9 @@ def test_a_limited_name_without_a_slot_is_refused_with_its_holders(leases):
     )
     with pytest.raises(CommandError, match=expected):
         release(NAME)
+    held = rf"of its slots are held: \[{one.slot}, {two.slot}\]\. slot={one.slot} takes one away"
+    with pytest.raises(LookupError, match=rf"'openai' has a limit, and these {held}"):
+        redlock.revoke(NAME)
     for each in leases:
         each.extend()
 

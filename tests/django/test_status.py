@@ -297,9 +297,9 @@ def test_locks_that_are_held_for_long(memory):
         assert "No lock is held for 6000 s or longer." in status("--older-than", age_given)[1]
     for age_given, shown in (("2h", "7200 s"), ("1d", "86400 s")):
         assert f"No lock is held for {shown} or longer." in status("--older-than", age_given)[1]
-    for no_age in ("1w", "h", "an hour", "1h 30m", "1:00"):
-        with pytest.raises(CommandError, match=f"'{no_age}' is no age: write seconds, as in 90"):
-            status("--older-than", no_age)
+    for wrong in ("1w", "h", "an hour", "1h 30m", "1:00"):
+        with pytest.raises(CommandError, match=f"'{wrong}' is no duration: write seconds"):
+            status("--older-than", wrong)
     (found,) = json.loads(status("--older-than", "4000", "--json")[1])["aliases"].values()
     (lock,) = found["locks"]
     assert time.time() - datetime.fromisoformat(lock["since"]).timestamp() == pytest.approx(

@@ -41,6 +41,12 @@ def by_stack(lock: Lock) -> None:
         stack.enter_context(lock)
 
 
+def by_once(lock: Lock) -> None:
+    """Enter and leave, for work that is done once."""
+    with lock.once(keep=0.001):
+        pass
+
+
 def decorated(lock: Lock) -> None:
     """Call a function."""
     lock(lambda: None)()
@@ -220,6 +226,7 @@ def line_of(function: Callable[..., object], text: str) -> int:
     ("way", "text"),
     [
         (block, "with lock"),
+        (by_once, "with lock"),
         (decorated, "lambda"),
         (by_acquire, "acquire()"),
         (by_try, "try_acquire()"),

@@ -15,6 +15,7 @@ from typing import Any
 
 from django.tasks import TaskResultStatus
 from django.tasks import task as task_of
+from django.tasks.exceptions import InvalidTask
 from django.test import override_settings
 
 from django_redlock import LockTaken, current_lease, events, redlock
@@ -393,6 +394,18 @@ def test_what_is_no_function_is_refused():
 
     with pytest.raises(TypeError, match="generator function"):
         locked_task("name")(generator)
+
+
+def report(year):
+    """A function of a module, as a task needs it."""
+
+
+def test_the_decorator_for_celery_is_refused_at_the_definition(desk):
+    """Its runs would remove no mark, so nothing more would be enqueued for an hour."""
+    celery = pytest.importorskip("django_redlock.celery")
+    wrong = celery.locked_task("report:{year}", mode="until_finished")(report)
+    with pytest.raises(InvalidTask, match=r"report has .* import it from django_redlock\.tasks"):
+        task_of(wrong)
 
 
 def test_options_that_make_no_sense_are_refused():

@@ -195,6 +195,10 @@ def test_unmark_lets_the_next_one_be_enqueued(desk, task):
     assert task.enqueue(7).id not in {first.id, second.id}
     with pytest.raises(TypeError, match="have no marks"):
         unmark(jobs.skipping, (7,))
+    with pytest.raises(TypeError, match=r"args must be a list or tuple, as in .*\(7,\)\), not int"):
+        unmark(task, (7))  # a comma is missing
+    with pytest.raises(TypeError, match="takes what @task makes, not function"):
+        unmark(task.func, (7,))
 
 
 # -- a duplicate -----------------------------------------------------------------------------------

@@ -219,6 +219,12 @@ def test_a_failed_start_leaves_nothing(temporary, monkeypatch):
     assert list(temporary.iterdir()) == []
 
 
+def test_no_nodes_are_no_group():
+    """The error names the argument."""
+    with pytest.raises(ValueError, match="count must be 1 or more, not 0"):
+        EmbeddedNodes(0)
+
+
 def test_a_wrong_configuration_is_told_at_once(temporary):
     """What the server says about its configuration reaches the caller, and nothing is left."""
     with (

@@ -24,6 +24,7 @@ from django_redlock import (
     redlock,
 )
 from django_redlock.leases.lease import Lease
+from django_redlock.locks.lock import decorated
 from django_redlock.signals import lease_lost
 from django_redlock.testing import assert_free, assert_taken, locks, stale, taken, unavailable
 from tests.support.loops import soon
@@ -199,6 +200,7 @@ def test_a_transaction_does_not_matter():
         (("a",), {"holder": 7}, TypeError, "must be text, not int"),
         (("a",), {"alias": None}, TypeError, "alias"),
         (("",), {}, ValueError, "name"),
+        ((print,), {}, TypeError, "needs the name"),
     ],
 )
 def test_bad_arguments_of_taken(arguments, options, error, text):
@@ -315,6 +317,15 @@ def test_bad_arguments_of_stale():
         stale(lease)
     with pytest.raises(TypeError, match="takes a lease, not str"):
         stale("report:7")  # type: ignore[arg-type]
+    with redlock("report:8").once(keep=60) as run, pytest.raises(TypeError, match=r"\(run.lease"):
+        stale(run)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("decorate", [taken("a"), taken("a", limit=2), unavailable()])
+def test_a_class_is_no_function(decorate):
+    """Of the decorators of tests none is for a whole class."""
+    with pytest.raises(TypeError, match="is no function: write the decorator right above 'def'"):
+        decorate(SimpleNamespace)
 
 
 def asks_nobody() -> Generator[Any, Any, list[Any]]:
@@ -359,6 +370,15 @@ def test_a_name_that_is_kept(aliases):
         pass
     assert_taken("a")
     with pytest.raises(AssertionError, match="by min_hold, though it is released"):
+        assert_free("a")
+
+
+def test_a_name_whose_work_is_recorded(aliases):
+    """Nobody holds it, and it is not free."""
+    with redlock("a").once(keep=20):
+        pass
+    assert_taken("a")
+    with pytest.raises(AssertionError, match="'a' of 'default' is not free: its work is recorded"):
         assert_free("a")
 
 
@@ -410,7 +430,8 @@ def test_slots_are_all_taken_or_none(aliases):
 
 
 def test_taken_slots_decorate(aliases):
-    """Of a function and of a coroutine function, each time."""
+    """Of a function and of a coroutine function, each time; no check takes it for the program's."""
+    known = set(decorated)
 
     @taken("openai", limit=2)
     def check():
@@ -423,6 +444,13 @@ def test_taken_slots_decorate(aliases):
             await redlock("openai", limit=2).aacquire(wait=0)
         return 2
 
+    @taken("openai:{model}", limit=2)
+    def check_one(model):
+        assert_taken(f"openai:{model}", limit=2)
+
+    check_one("o1")
+    assert set(decorated) <= known
+    assert_free("openai:o1", limit=2)
     assert [check(), check(), asyncio.run(acheck()), asyncio.run(acheck())] == [1, 1, 2, 2]
     assert_free("openai", limit=2)
 

@@ -257,6 +257,8 @@ def test_bad_arguments():
     """A clear error names the argument."""
     with pytest.raises(TypeError, match="alias"):
         unavailable(7)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"its parentheses: @unavailable\(\)"):
+        unavailable(test_bad_arguments)  # type: ignore[arg-type]
     with pytest.raises(ImproperlyConfigured, match="no alias 'none'"), unavailable("none"):
         pass
 
