@@ -92,9 +92,16 @@ def _refuse_slots(backend: Backend, name: str) -> Steps[None]:
         LookupError: that is so.
     """
     report = yield from surveying(backend, tuple(name_of(name, slot) for slot in range(MOST)))
-    if held := [each.slot for each in report.locks if each.on]:
-        text = "a limit, and these of its slots are held"
-        raise LookupError(f"{name!r} has {text}: {held}. slot={held[0]} takes one away")
+    if taken := [lock for lock in report.locks if lock.on]:
+        raise LookupError(f"{held_slots(name, taken)}. slot={taken[0].slot} takes one away")
+
+
+def held_slots(name: str, taken: Sequence[HeldLock]) -> str:
+    """Say which slots of a limited lock are held, and by whom."""
+    held = "; ".join(
+        f"slot {each.slot} by {printable(each.holder) or 'another client'}" for each in taken
+    )
+    return f"{name!r} has a limit, and these of its slots are held: {held}"
 
 
 def entry_of(name: str, slot: object) -> str:

@@ -23,7 +23,14 @@ from django_redlock.core.completion import is_run_name
 from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.reasons import printable
 from django_redlock.inspection import rows
-from django_redlock.inspection.revoke import entry_of, refuse, taking, told, why_of
+from django_redlock.inspection.revoke import (
+    entry_of,
+    held_slots,
+    refuse,
+    taking,
+    told,
+    why_of,
+)
 from django_redlock.inspection.survey import (
     INDEXES,
     HeldLock,
@@ -288,12 +295,9 @@ def _refuse_slots(name: str, taken: Sequence[HeldLock]) -> None:
         LookupError: that is so.
     """
     if taken:
-        held = "; ".join(
-            f"slot {each.slot} by {printable(each.holder) or 'another client'}" for each in taken
-        )
         raise LookupError(
-            f"{name!r} has a limit, and these of its slots are held: {held}. --slot "
-            f"{taken[0].slot} takes one away, --slot all takes away all"
+            f"{held_slots(name, taken)}. --slot {taken[0].slot} takes one away, --slot all takes "
+            "away all"
         )
 
 
