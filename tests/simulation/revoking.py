@@ -61,7 +61,10 @@ class Revoker(Client):
         yield Sleep(world.random.uniform(0, THINKS))
         for _ in range(TRIES):
             world.checker.takes(name, lock.owners[0].owner, deletes=deletes)
-            found = yield from revoke.taking(self._backend, lock, "by the revoker", now=deletes)
+            try:
+                found = yield from revoke.taking(self._backend, lock, "by the revoker", now=deletes)
+            except LookupError:  # the holder has let go meanwhile
+                return
             world.note("deleted" if deletes else "revoked", name, found.on, found.done)
             if found.done:
                 if not deletes:
