@@ -225,12 +225,12 @@ class Command(BaseCommand):
             else:
                 self._say(told(found))
                 results.append(found.done)
-        if not all(results):
-            raise CommandError(NOT_YET, returncode=UNKNOWN)
         if not results:
             raise CommandError("; ".join(gone))
         for text in gone:
             self._say(text)
+        if not all(results):
+            raise CommandError(NOT_YET, returncode=UNKNOWN)
 
     def _say(self, text: str) -> None:
         self.stdout.write(encodable(text, self.stdout))
