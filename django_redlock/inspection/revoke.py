@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 LONGEST: Final = 200  # characters of a reason
 GONE: Final = (
-    "the holder of {0} that was found does not have it any more: it has let go, or its time was "
-    "over. Look who has it now"
+    "the holder of {0} that was found does not have it any more: the holder has let go, or the "
+    "lease has ended. Look who holds {0} now"
 )
 
 
@@ -173,7 +173,7 @@ def taking(backend: Backend, lock: HeldLock, why: str, *, now: bool = False) -> 
     """Take a lock away from the holder that a survey has found.
 
     Raises:
-        LookupError: it has the lock no more. To call it again would take it from the next holder.
+        LookupError: that holder has let go. Who surveys again may find the next holder.
     """
     target = backend.policy.target([lock.entry])
     is_done = lock.kind is LockStatus.DONE

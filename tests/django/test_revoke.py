@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from io import StringIO
@@ -356,18 +356,23 @@ def test_the_command_shows_the_holder_and_takes_the_lock_away():
     lease.release()
 
 
+def answered(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], str]) -> None:
+    """From now on there is a terminal, at which somebody answers so."""
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", answer)
+
+
 def test_the_command_asks_and_does_nothing_without_an_answer(monkeypatch):
     """A script must say --yes."""
     lease = held()
     with pytest.raises(CommandError, match="there is no terminal to ask: add --yes"):
         released()
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    for answer, words in (("no", ()), ("yes", ("--now",))):
-        monkeypatch.setattr("builtins.input", lambda _, answer=answer: answer)
+    answers = iter(["no", "yes", "now"])
+    answered(monkeypatch, lambda _: next(answers))
+    for words in ((), ("--now",)):
         with pytest.raises(CommandError, match="nothing was done"):
             released(*words)
     lease.extend()
-    monkeypatch.setattr("builtins.input", lambda _: "now")
     assert "free now" in released("--now")
     lease.release()
 
@@ -380,8 +385,7 @@ def test_ctrl_c_and_ctrl_d_are_a_no(monkeypatch, key):
         raise key
 
     lease = held()
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("builtins.input", pressed)
+    answered(monkeypatch, pressed)
     with pytest.raises(CommandError, match="nothing was done"):
         released()
     lease.extend()
@@ -397,8 +401,7 @@ def test_a_holder_that_lets_go_while_somebody_is_asked(monkeypatch):
         later.append(held())
         return "yes"
 
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("builtins.input", slowly)
+    answered(monkeypatch, slowly)
     with pytest.raises(CommandError, match="that was found does not have it any more") as error:
         released()
     assert error.value.returncode == 1
@@ -415,8 +418,7 @@ def test_of_several_names_those_that_are_held_are_taken_away(monkeypatch):
         lease.release()
         return "yes"
 
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("builtins.input", slowly)
+    answered(monkeypatch, slowly)
     call_command("redlock_release", NAME, "other", stdout=out)
     assert "other: taken away on 5 of 5 nodes" in out.getvalue()
     assert "the holder of 'report:42' that was found does not have it any more" in out.getvalue()

@@ -263,10 +263,10 @@ def _entries(backend: Backend, names: Sequence[str], slot: int | str | None) -> 
 
 
 def _explain_free(backend: Backend, lock: HeldLock) -> None:
-    """Say what somebody has meant who asks for a name that is free, if that can be told.
+    """Refuse a free name by which an operator means a pattern, a slot or a lock with slots.
 
     Raises:
-        LookupError: it can.
+        LookupError: the name is one of these; the text says what to write.
     """
     if not WILDCARDS.isdisjoint(lock.name):
         raise LookupError(NO_PATTERN.format(lock.name, shlex.quote(lock.name)))
