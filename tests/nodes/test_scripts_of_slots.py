@@ -102,6 +102,44 @@ def test_a_wake_up_opens_a_slot_that_is_reserved(pair):
     assert {each.decode() for each in pair.client.zrange(HELD, 0, -1)} == {SLOTS[0]}
 
 
+def node_time(pair: Pair, command: Command, character: str) -> int:
+    """What it costs a node to tell of two slots whose name is so long, in microseconds.
+
+    That is the node's own count of the time in a script, the least of some plays.
+    """
+    name = name_of(character * 490, 0)
+    first = target(SLOTS[:1])._replace(names=(name,), keys=(f"{LOCK}{name}",))
+    acquire = Acquire(NONCES[1], bool, first, 0, WIDE, LONG[0], "", "", "", STEP, 2)
+    look = Look(NONCES[1], bool, first, 0, STEP, 2)
+    request, last = (acquire, ["0"]) if command == Command.GRANT else (look, [])
+    words = [*request.keys, request.nonce, *request.wire()[1], *last]
+    pair.client.set(first.keys[0], "foreign")
+
+    def cost() -> int:
+        pair.client.config_resetstat()
+        told = pair.client.eval(scripts.TEXT[command], len(request.keys), *words)
+        assert told[1] in (b"HELD", b"LOOKED")
+        return int(pair.client.info("commandstats")["cmdstat_eval"]["usec"])
+
+    return min(cost() for _ in range(9))
+
+
+@pytest.mark.parametrize("command", [Command.GRANT, Command.LOOK])
+def test_a_name_of_digits_costs_a_node_what_a_name_of_letters_does(pair, command):
+    """A visitor may choose the name; a search that tries each digit would stop all nodes."""
+    assert node_time(pair, command, "7") < 5 * node_time(pair, command, "q")
+
+
+@pytest.mark.parametrize("command", [Command.GRANT, Command.LOOK])
+def test_a_script_that_tries_each_digit_is_noticed(pair, monkeypatch, command):
+    """A broken variant: what ends with digits is cut off, wherever it begins."""
+    text = scripts.TEXT[command]
+    assert text.count("'^.*\\31'") == 2
+    monkeypatch.setitem(scripts.TEXT, command, text.replace("'^.*\\31'", "'^(.-)%d+$'"))
+    with pytest.raises(AssertionError):
+        test_a_name_of_digits_costs_a_node_what_a_name_of_letters_does(pair, command)
+
+
 def asked_at_random(pair: Pair, seed: int) -> None:
     """Wish, look, release and be another client, sixty times."""
     rng = random.Random(seed)

@@ -15,7 +15,7 @@
 -- A name that is a completion record (``done::label``) is refused by DONE, which tells what HELD does;
 -- one that is ``once::at:label`` by ONCE, which tells ``at`` besides.
 -- With ``slots`` the one name is a slot of a limited lock. A refusal then tells and notes of each of
--- them, whose names differ in their digits at the end: the pttl, -2 where it is free,
+-- them, whose names differ behind the last \31: the pttl, -2 where it is free,
 -- -3 where it is reserved.
 -- Returns nonce, GRANTED, g | nonce, HELD | DONE, pttl, label, owner, i | nonce, ONCE, the same, at
 -- | nonce, GONE | nonce, EMPTY; with ``slots`` HELD and DONE have the list of the pttl behind i
@@ -67,7 +67,7 @@ for i = 1, granted and 0 or n do
     end
     local outcome, more = done and 'DONE' or at and 'ONCE' or 'HELD', at
     if #ARGV - 2 * #KEYS == 4 then
-      local lock, name = string.match(KEYS[4], '^(.-)%d+$'), string.match(ARGV[10], '^(.-)%d+$')
+      local lock, name = string.match(KEYS[4], '^.*\31'), string.match(ARGV[10], '^.*\31')
       more = {}
       for j = 0, ARGV[11] - 1 do
         if ARGV[8] ~= '0' then redis.pcall('ZADD', KEYS[3], now + ARGV[8], name .. j) end
