@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -77,7 +76,7 @@ def test_a_handler_runs_an_event_loop_while_its_connections_are_looked_through(
     one, other = node._free
 
     def look(pool: Node, nonce: str, mine: Connection | None = None) -> Connection | None:
-        every = weakref.WeakSet(pool.lent)
+        every = set(pool.lent)
         monkeypatch.setattr(Connection, "owes", once(Connection.owes, lambda: every.add(other)))
         return next(
             (each for each in every if each is not mine and each.owes(nonce.encode())), None

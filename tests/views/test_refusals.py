@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import json
 import logging
 import re
@@ -647,7 +648,7 @@ def noticed(get_response: Any) -> Any:
         response.headers["X-Seen"] = "yes"
         return response
 
-    return amiddleware if asyncio.iscoroutinefunction(get_response) else middleware
+    return amiddleware if inspect.iscoroutinefunction(get_response) else middleware
 
 
 urlpatterns: list[Any] = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import itertools
 import json
 import math
@@ -662,7 +663,7 @@ def test_of_two_equal_requests_to_an_async_view_one_runs():
         loops.append(asyncio.get_running_loop())
         return await view(first)
 
-    assert asyncio.iscoroutinefunction(view)
+    assert inspect.iscoroutinefunction(view)
     assert asyncio.run(main()).status_code == 200
     assert answers[0].status_code == 409
     assert first.lease.ended
