@@ -5,8 +5,8 @@ well. ``manage.py redlock_check`` asks the nodes; see ``inspection.probe``.
 
 The ids stay, because projects silence checks by them. ``celery.checks`` has E002, E005, W006 to
 W009, W027 and W028, ``tasks.checks`` E002, W008 and W030, ``fencing`` has W010 and W011,
-``views.checks`` has E004, W021 and W022, and ``idempotency.checks`` has E006, W025, W026 and W029.
-W031 is for locks of tasks and views together: ``apps`` asks each of these modules for its locks.
+``views.checks`` has E004, W021, W022 and W032, and ``idempotency.checks`` has E006, W025, W026 and
+W029. W031 is for locks of tasks and views together: ``apps`` asks each module for its locks.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from django.core.cache import DEFAULT_CACHE_ALIAS
 from django.core.exceptions import ImproperlyConfigured
 from redis.connection import Connection, parse_url
 
+from django_redlock.core.names import did_you_mean
 from django_redlock.nodes.address import SCHEMES, Address, from_options
 
 from . import conf
@@ -223,7 +224,16 @@ def _check_settings() -> Messages:
             id=W003,
         )
         return
-    for alias, error in _aliases():
+    known = list(_aliases())
+    aliases = [alias for alias, _ in known]
+    if "default" not in aliases and any(did_you_mean(each, ["default"]) for each in aliases):
+        yield checks.Error(
+            f"REDLOCK has no alias 'default', whose nodes redlock(...) asks, and has "
+            f"{', '.join(map(repr, aliases))}: is the name misspelt?",
+            hint="Write 'default'.",
+            id=E001,
+        )
+    for alias, error in known:
         if error is not None:
             yield checks.Error(
                 str(error),

@@ -164,7 +164,7 @@ def test_a_ttl_given_to_extend(ttl):
         lease.ensure()
 
 
-MISSPELT = r"^a lock has no keyword 'tll'; it takes ttl, wait, .*durable, limit\. What other"
+MISSPELT = r"^a lock has no keyword 'tll' \(did you mean 'ttl'\?\); it takes ttl, .*limit\. What"
 
 
 def test_an_option_that_there_is_not():
@@ -396,6 +396,17 @@ def test_an_alias_in_the_settings_that_is_no_text():
         (message,) = check_settings()
     assert message.id == "django_redlock.E001"
     assert message.msg == "an alias of REDLOCK must be a str, as in 'default', not int: 1"
+
+
+@pytest.mark.parametrize("alias", ["defualt", "DEFAULT"])
+def test_a_misspelt_default_is_told(alias):
+    """django_redlock.E001: every redlock(...) asks "default"; another alias is no mistake."""
+    with override_settings(REDLOCK={alias: {"NODES": ["redis://a"], "RESTART_GUARD": False}}):
+        (message,) = check_settings()
+    assert message.id == "django_redlock.E001"
+    assert repr(alias) in message.msg
+    with override_settings(REDLOCK={"payments": {"NODES": ["redis://a"], "RESTART_GUARD": False}}):
+        assert check_settings() == []
 
 
 def test_settings_that_are_empty():

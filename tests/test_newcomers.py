@@ -31,6 +31,7 @@ from django.views.generic import View
 from django_redlock import current_lease, redlock
 from django_redlock.celery import LockedTask, locked_task
 from django_redlock.leases.lease import NO_BLOCK, Lease
+from django_redlock.locks import advice
 from django_redlock.views import rest_framework, single_flight
 
 from .support.addresses import explained
@@ -168,7 +169,30 @@ AT_ONCE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: untyped("x").acquire(False),
         r"try_acquire\(\) does not wait, and returns None where",
     ),
-    "an alias by keyword": (lambda: untyped("x", alias="a"), "no keyword 'alias'; it takes ttl"),
+    "an alias by keyword": (lambda: untyped("x", alias="a"), r"'alias': write redlock\.using\('a"),
+    "a misspelt keyword": (lambda: untyped("x", limt=3), r"'limt' \(did you mean 'limit'\?\); it"),
+    "another client's ttl": (lambda: untyped("x", expire=3), "'expire': write ttl=; it takes"),
+    "once by keyword": (
+        lambda: untyped("x", once=3),
+        r"'once': write redlock\(name\)\.once\(",
+    ),
+    "two names": (lambda: untyped("a", "b"), r"write .*a list of names: redlock\(\['a', 'b'\]\)"),
+    "leader by position": (lambda: untyped("a").leader(view, view), r"write \.leader\(on_elected="),
+    "once without keep": (lambda: untyped("a").once(), r"write \.once\(keep=timedelta\(hours=20\)"),
+    "once per day": (lambda: untyped("a").once(per=5), r"write \.once\(keep="),
+    "release of a lock": (
+        lambda: untyped("a").release(),
+        "'release': a lock holds nothing: .*lease",
+    ),
+    "locked": (lambda: untyped("a").locked(), r"'locked': write lock\.state\(\)\.held"),
+    "a wait without waiting": (
+        lambda: untyped("a").try_acquire(wait=5),
+        r"write acquire\(wait=5\)",
+    ),
+    "on_lost without a lease": (
+        lambda: untyped("a", on_lost=lambda: None),
+        r"on_lost is a function that takes \(\), and is called with \(lease\)",
+    ),
     "a user as a name": (lambda: untyped(User(pk=7)), r"not User: .*f'user:{user\.pk}'"),
     "request.user as a name": (lambda: untyped(lazy_user()), r"f'user:{user\.pk}'"),
     "nobody as a name": (lambda: untyped(AnonymousUser()), r"f'user:{user\.pk}'"),
@@ -404,7 +428,7 @@ def test_what_is_said_of_another_clients_keyword(call):
     """It is named, beside those that there are and the page that says what it becomes."""
     make, known = CALLS[call]
     for keyword in ("timeout", "blocking_timeout", "retry_delay", "masters", "unique_on"):
-        with pytest.raises(TypeError, match=f"has no keyword '{keyword}'; it takes ") as error:
+        with pytest.raises(TypeError, match=f"has no keyword '{keyword}'[^;]*; it takes ") as error:
             make(**{keyword: 5})
         assert known in str(error.value)
         assert explained(str(error.value))
@@ -431,6 +455,18 @@ def test_what_is_said_of_a_mistake(mistake, orders):  # noqa: F811
         make()
     assert len(str(error.value)) < 400
     assert not redlock("x").state().held
+
+
+def test_a_name_that_looks_unfilled_is_logged_once(orders, caplog, monkeypatch):  # noqa: F811
+    """And locks as it is: a visitor may have chosen the text. There is an end to such lines."""
+    monkeypatch.setattr(advice, "_told", set())
+    pieces = ["x:None", "x:None:7", "x:[1, 2]", "invoice:%s", "openai:*"]
+    for name in (*pieces, *pieces, "Nonesuch:7", "a[7]", "100%", *(f"{i}:None" for i in range(50))):
+        with redlock(name):
+            pass
+    told = [record.args[0] for record in caplog.records if "looks unfilled" in record.msg]
+    assert told[: len(pieces)] == pieces
+    assert len(told) == advice.MOST_TOLD
 
 
 def test_a_lease_that_stays_taken_is_noticed(orders, monkeypatch):  # noqa: F811

@@ -29,8 +29,8 @@ from celery.local import Proxy
 
 from django_redlock import redlock
 from django_redlock.core.errors import LockTaken, NodesUnavailable
+from django_redlock.locks.advice import unknown_keywords
 from django_redlock.locks.once import OnceRun
-from django_redlock.locks.options import unknown_keywords
 from django_redlock.locks.template import LockTemplate
 from django_redlock.work.plan import ATTRIBUTE, OF_CELERY, OnDuplicate, Plan, plan_of
 

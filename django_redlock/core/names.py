@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import functools
 import hashlib
+import re
 import string
 import unicodedata
 from collections.abc import Collection, Mapping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 LONGEST: Final = 512  # bytes
 MOST: Final = 128  # names in one lock
 READABLE: Final = 80  # characters kept before a digest
+_UNFILLED: Final = re.compile(r"(?:^|[:/.])(?:None|\[.*\])(?:$|[:/.])|%[sdr]|\*$").search
 UNSAVED: Final = " object (None)"  # how Django writes a model instance that has no primary key yet
 OF_UNSAVED: Final = (
     "has a model instance in it that is not saved, and all such would share one lock: save it "
@@ -152,6 +154,14 @@ def check_alias(alias: object) -> None:
     if not isinstance(alias, str):
         msg = f"an alias of REDLOCK must be a str, as in 'default', not {type(alias).__name__}"
         raise TypeError(msg)
+
+
+def looks_unfilled(name: str) -> bool:
+    """Return whether a name looks as if its text were not what the author meant.
+
+    Such a name is one for all callers: f"order:{None}", f"order:{[1, 2]}", "order:%s", "order:*".
+    """
+    return _UNFILLED(name) is not None
 
 
 def check_no_fields(names: Sequence[str]) -> None:

@@ -52,7 +52,10 @@ def fenced(lease: Holder, queryset: QuerySet[M], field: str | None = None) -> Fe
             the lease is of a limited lock, which others hold at the same time.
     """
     if not isinstance(lease, Holder):
-        raise TypeError(f"fenced() takes a lease, as of `with redlock(…) as lease`, not {lease!r}")
+        raise TypeError(
+            "fenced() takes a lease, as of 'with redlock(…) as lease', and then the rows: "
+            f"fenced(lease, rows). Its first argument is a {type(lease).__name__}"
+        )
     if isinstance(lease, Lease) and lease.slot is not None:
         raise TypeError(NO_SLOT.format(lease.name))
     fence = _claimable(queryset, field)

@@ -29,8 +29,8 @@ from django.http.response import HttpResponseBase
 
 from django_redlock import LockTaken, NodesUnavailable, redlock, transactions
 from django_redlock.core.policy import check_seconds
+from django_redlock.locks.advice import unknown_keywords
 from django_redlock.locks.atomic import checked_using
-from django_redlock.locks.options import unknown_keywords
 from django_redlock.locks.template import LockTemplate
 from django_redlock.views.decorator import METHODS, PLACED, decorating, verbs_of
 from django_redlock.views.keys import Key

@@ -24,8 +24,8 @@ from django.core.serializers.json import DjangoJSONEncoder
 
 from django_redlock import redlock
 from django_redlock.core.names import is_record
+from django_redlock.locks.advice import unknown_keywords
 from django_redlock.locks.atomic import checked_using
-from django_redlock.locks.options import unknown_keywords
 
 from .decorator import DAY, TRIES, WAIT
 from .records import Begun, Work, database_of, kept_for

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from django_redlock.core.names import check_fields
@@ -11,6 +12,34 @@ from django_redlock.core.names import check_fields
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
+
+
+def check_call(
+    option: str, function: Callable[..., Any], *first: str, rest: Sequence[str] = ()
+) -> None:
+    """Check that the function of an option takes these arguments; the rest come in either way.
+
+    Raises:
+        TypeError: it does not; the text says what to write.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of some functions that are written in C
+        return
+    with suppress(TypeError):
+        signature.bind(*first, *rest)
+        return
+    try:
+        signature.bind(*first, **dict.fromkeys(rest))
+    except TypeError as error:
+        arguments = ", ".join((*first, *rest))
+        msg = (
+            f"{option} is a function that takes {signature}, and is called with ({arguments}): "
+            f"{error}"
+        )
+        if inspect.ismethod(function):
+            msg += "; in a class, write staticmethod(function)"
+        raise TypeError(msg) from None
 
 
 def is_async(function: Callable[..., object]) -> bool:

@@ -27,12 +27,13 @@ from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import watchdog
 
+from .advice import advised, unknown_attribute, unknown_keywords, warn_of_names
 from .atomic import AtomicLock, no_truth, refuse_or_warn
 from .callables import arguments_of, await_under, is_async, run_under
 from .cancelling import ONLY_ASYNC, LossCancels
 from .leader import Leader
 from .once import OnceLock, checked_keep
-from .options import OnLost, Options, unknown_keywords
+from .options import OnLost, Options
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -121,7 +122,10 @@ class Lock:
         limit = "" if self.limit is None else f" limit={self.limit}"
         return f"<Lock {name!r} of {self._alias!r}{limit}>"
 
-    if not TYPE_CHECKING:  # a type checker takes every object for true, and may say so
+    if not TYPE_CHECKING:  # a type checker knows attributes, but takes every object for true
+
+        def __getattr__(self, name: str) -> Never:
+            raise unknown_attribute(self, name)
 
         def __bool__(self) -> Never:
             raise TypeError(no_truth(self))
@@ -166,7 +170,7 @@ class Lock:
             raise unknown_keywords("aacquire", unknown, ["wait"])
         return await self.ahold(None, wait)
 
-    def try_acquire(self) -> Lease | None:
+    def try_acquire(self, **unknown: Never) -> Lease | None:
         """Take the lock if it is free, without waiting.
 
         Returns:
@@ -175,6 +179,8 @@ class Lock:
         Raises:
             NodesUnavailable: no majority of the nodes could be asked.
         """
+        if unknown:
+            raise TypeError("try_acquire() takes nothing, and does not wait: write acquire(wait=5)")
         try:
             return self.hold(None, 0)
         except LockTaken:
@@ -218,6 +224,7 @@ class Lock:
         options = self._options
         if not self._filled:
             check_no_fields(self.names)
+            warn_of_names(self.names)
             self._filled = True
         if options.durable is not False and backend.in_transaction():
             durable = bool(options.durable)
@@ -347,6 +354,7 @@ class Lock:
         lock._filled = self._filled
         return lock
 
+    @advised(".once(keep=timedelta(hours=20)): how long the work is not done again")
     def once(self, keep: timedelta | float) -> OnceLock:
         """Do the work of the block once in a while, not only one at a time.
 
@@ -394,6 +402,7 @@ class Lock:
 
     # -- for as long as the process lives -------------------------------------------------------
 
+    @advised(".leader(on_elected=start, on_lost=stop)")
     def leader(self, *, on_elected: Told | None = None, on_lost: Told | None = None) -> Leader:
         """Campaign for the lock in the background of a block: of all that do, one leads.
 

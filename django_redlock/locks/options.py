@@ -1,22 +1,23 @@
-"""The options of a lock, and the error about a keyword that there is not."""
+"""The options of a lock."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from django_redlock.core.acquire import WaitsFor
 from django_redlock.core.policy import check_seconds
-from django_redlock.core.reasons import DOCS
 from django_redlock.core.slots import MOST
 from django_redlock.leases.lease import Lease
 
+from .advice import unknown_keywords
+from .callables import check_call
+
 OnLost: TypeAlias = Callable[[Lease], object] | Literal["raise", "cancel"] | None
-MIGRATE: Final = f"What other clients' keywords become: {DOCS}how-to/migrate.html#keywords"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +61,7 @@ class Options:
             if getattr(self, name) not in (None, True, False):
                 msg = f"{name} must be True or False"
                 raise TypeError(msg)
-        if not (self.on_lost in (None, "raise", "cancel") or callable(self.on_lost)):
-            msg = "on_lost must be 'raise', 'cancel' or something to call with the lease"
-            raise TypeError(msg)
-        if callable(self.on_lost) and any(
-            map(inspect.iscoroutinefunction, (self.on_lost, type(self.on_lost).__call__))
-        ):
-            msg = (
-                "on_lost must be a plain function: it may be called where no event loop runs; "
-                "let it wake a task by loop.call_soon_threadsafe"
-            )
-            raise TypeError(msg)
+        _check_on_lost(self.on_lost)
 
     def called_with(self, *values: Any) -> Options:
         """Return a copy as ``updated`` does, remembered for the next call with the same values.
@@ -102,6 +93,26 @@ class Options:
         return replace(self, **given) if given else self
 
 
+def _check_on_lost(on_lost: object) -> None:
+    """Check what is done about a lost lease.
+
+    Raises:
+        TypeError: it is no such thing.
+    """
+    if not callable(on_lost):
+        if on_lost not in (None, "raise", "cancel"):
+            msg = "on_lost must be 'raise', 'cancel' or something to call with the lease"
+            raise TypeError(msg)
+        return
+    if any(map(inspect.iscoroutinefunction, (on_lost, type(on_lost).__call__))):
+        msg = (
+            "on_lost must be a plain function: it may be called where no event loop runs; "
+            "let it wake a task by loop.call_soon_threadsafe"
+        )
+        raise TypeError(msg)
+    check_call("on_lost", on_lost, "lease")
+
+
 def check_limit(limit: object) -> None:
     """Check how many may hold a lock at a time.
 
@@ -124,15 +135,3 @@ _remembered: Final = functools.lru_cache(maxsize=256, typed=True)(_updated)
 KNOWN: Final = tuple(option.name for option in fields(Options))
 FOR_USERS: Final = KNOWN[:-6]  # see ``Options``
 ON_LOST: Final = KNOWN.index("on_lost")
-
-
-def unknown_keywords(what: str, unknown: Iterable[str], known: Iterable[str]) -> TypeError:
-    """Return the error of a call with keywords that there are not.
-
-    Args:
-        what: the callable, as the user writes it.
-        unknown: the keywords that were given.
-        known: the keywords that it takes.
-    """
-    names, taken = ", ".join(map(repr, unknown)), ", ".join(known)
-    return TypeError(f"{what} has no keyword {names}; it takes {taken}. {MIGRATE}")

@@ -8,11 +8,12 @@ from django_redlock.core import acquire
 from django_redlock.core.names import check_alias, check_names, check_values
 from django_redlock.leases.lease import Handle
 
+from .advice import advised, unknown_keywords
 from .atomic import ADOPTED, refuse_or_warn
 from .cancelling import ONLY_ASYNC
 from .leader import leads
 from .lock import Lock, Source, make_lease
-from .options import FOR_USERS, OnLost, Options, unknown_keywords
+from .options import FOR_USERS, OnLost, Options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +54,7 @@ class LockTemplate:
 
         __exit__ = __aexit__ = __enter__  # Python looks it up before it enters
 
+    @advised("redlock('name'), or a list of names: redlock(['a', 'b'])")
     def __call__(
         self,
         name: str | Sequence[str],
@@ -126,6 +128,7 @@ class LockTemplate:
         check_values(lock.names, values)
         return lock.filled(values, strict=True)
 
+    @advised("redlock.leads('name')")
     def leads(self, name: str | Sequence[str]) -> bool:
         """Return whether this process leads: a campaign of ``Lock.leader`` has a valid lease now.
 

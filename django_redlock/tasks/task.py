@@ -42,10 +42,10 @@ from django_redlock import conf, redlock
 from django_redlock.core import completion
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.events import TaskOutcome
+from django_redlock.locks.advice import unknown_keywords
 from django_redlock.locks.callables import finished, is_async
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.once import OnceLock, OnceRun
-from django_redlock.locks.options import unknown_keywords
 from django_redlock.locks.template import LockTemplate
 from django_redlock.work import redelivery as core
 from django_redlock.work.backoff import pause

@@ -6,17 +6,19 @@ import inspect
 import string
 from contextlib import suppress
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from asgiref.sync import iscoroutinefunction
 from django.conf import settings
+from django.contrib.auth.mixins import AccessMixin
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.http import HttpRequest
 from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
-from django.urls import get_resolver
+from django.urls import NoReverseMatch, get_resolver, reverse
 from django.utils.module_loading import import_string
 
 from django_redlock.checks import KnownLock, check_options, documented, of_names
@@ -32,12 +34,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 E004: Final = "django_redlock.E004"  # a single_flight where each request fails
-W021: Final = "django_redlock.W021"  # a template for refusals that cannot be loaded
+W021: Final = "django_redlock.W021"  # a template or an address for refusals that there is not
 W022: Final = "django_redlock.W022"  # a key with a field that the URL does not fill
+W032: Final = "django_redlock.W032"  # a key that is one for all guests
 
 
 def check_views() -> list[checks.CheckMessage]:
-    """Report E003, E004, W021 and W022 of the views that the URLs of the project import."""
+    """Report E003, E004, W021, W022 and W032 of the views that the URLs of the project import."""
     routed = []
     if getattr(settings, "ROOT_URLCONF", None):
         # It imports the views; what that raises, Django's check raises.
@@ -75,6 +78,8 @@ def _of_view(lock: ViewLock) -> Iterator[checks.CheckMessage]:
             id=E004,
         )
     yield from _of_template(where, lock.responder.on_refused)
+    if getattr(settings, "ROOT_URLCONF", None):
+        yield from _of_result(where, lock.responder.result)
 
 
 class User:
@@ -156,10 +161,12 @@ def _of_route(route: Route) -> Iterator[checks.CheckMessage]:
             is_async = getattr(cls, "view_is_async", False)
             yield from _in_transaction(route, each, is_async=is_async)
             yield from _unnamed(route, each.lock, each.wrapper, verbs)
+            yield from _of_guests(route, each.lock, cls)
     for each in _placed([view, *(operation.view_func for operation in operations_of(view))]):
         if each not in methods:  # as_view() has copied the attributes of ``dispatch``
             yield from _in_transaction(route, each, is_async=iscoroutinefunction(each.wrapper))
             yield from _unnamed(route, each.lock, each.wrapper, verbs)
+            yield from _of_guests(route, each.lock, cls)
     for verb in sorted(verbs):  # of REST framework's own decorator
         own = lock_of(cls, actions.get(verb, EVERY))
         if own is not None:
@@ -220,6 +227,26 @@ def _unnamed(
         )
 
 
+def _of_guests(route: Route, lock: ViewLock, cls: Any) -> Iterator[checks.CheckMessage]:
+    """Yield W032 where visitors who are not logged in may come, as far as Django knows that."""
+    fields = {part[1] for name in lock.key.templates for part in string.Formatter().parse(name)}
+    shared = [each for each in ("request.user.pk", "request.user.id") if each in fields]
+    knows_users = (
+        hasattr(route.view, "login_url")  # of @login_required and its like
+        or (isinstance(cls, type) and issubclass(cls, AccessMixin))
+        or any(path.endswith(".LoginRequiredMiddleware") for path in settings.MIDDLEWARE)
+        or bool(operations_of(route.view))  # of django-ninja, which asks by itself
+    )
+    is_refused = lock.keyless != HTTPStatus.INTERNAL_SERVER_ERROR
+    if shared and "client" not in fields and not knows_users and not is_refused:
+        yield checks.Warning(
+            f"{_named(lock)} has {{{shared[0]}}} in its key, which is None for each visitor who "
+            f"is not logged in: at {route.path!r} a guest is refused because of another one.",
+            hint="Write {client}, which tells guests apart, or decorate by @login_required.",
+            id=W032,
+        )
+
+
 def _broken(lock: ViewLock, problem: str, hint: str) -> checks.CheckMessage:
     return checks.Error(
         f"{_named(lock)} answers each request that it locks with a 500: {problem}.",
@@ -250,5 +277,23 @@ def _of_template(where: str, on_refused: Any) -> Iterator[checks.CheckMessage]:
             f"{where} names the template {on_refused!r} in on_refused, and it cannot be loaded "
             f"({kind}: {error}): a refused request is answered 500.",
             hint="Correct its name, or put it where TEMPLATES looks.",
+            id=W021,
+        )
+
+
+def _of_result(where: str, result: Any) -> Iterator[checks.CheckMessage]:
+    """Yield W021 for what is neither an address nor, where it needs no argument, a name."""
+    if not isinstance(result, str) or "/" in result or "." in result:
+        return
+    try:
+        reverse(result)
+    except NoReverseMatch as error:
+        if "with no arguments" in str(error) and "pattern(s) tried" in str(error):
+            why = "needs arguments: write a function of the request"
+        else:
+            why = "is none of the URLconf"
+        yield checks.Warning(
+            f"{where} has result={result!r}, which {why}: the page of a refusal has no link to it.",
+            hint="Correct the name in result=.",
             id=W021,
         )

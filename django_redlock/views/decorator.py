@@ -20,7 +20,8 @@ from asgiref.sync import iscoroutinefunction
 from django_redlock import redlock
 from django_redlock.core.names import did_you_mean
 from django_redlock.core.policy import check_seconds
-from django_redlock.locks.options import OnLost, unknown_keywords
+from django_redlock.locks.advice import unknown_keywords
+from django_redlock.locks.options import OnLost
 
 from .keys import Key, Names, ViewKey
 from .lock import View, ViewLock
@@ -275,8 +276,9 @@ def _refuse_class_and_method(view: Any, lock: ViewLock) -> None:
     if first == "self":
         raise TypeError(
             f"{view.__qualname__} is a method, whose first argument is no request: write "
-            f"@method_decorator({name}(...)); for a view of REST framework, on its class, "
-            f"@{name}(...) of {lock.module}.rest_framework"
+            f"@method_decorator({name}(...)) above it, or on the class "
+            f"@method_decorator({name}(...), name='dispatch'); for a view of REST framework, on "
+            f"its class, @{name}(...) of {lock.module}.rest_framework"
         )
     if isinstance(view, type):
         raise TypeError(

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from asgiref.sync import iscoroutinefunction
 
 from django_redlock.core.names import OF_UNSAVED, UNSAVED, check_fields, is_record, used
+from django_redlock.locks.callables import check_call
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -180,31 +181,3 @@ def _check_function(key: Callable[..., Any], parameters: Sequence[inspect.Parame
         return check_call("key", key, "request", rest=[each.name for each in parameters])
     required = [each.name for each in parameters if each.default is each.empty]
     return check_call("key", key, "request", rest=required)
-
-
-def check_call(
-    option: str, function: Callable[..., Any], *first: str, rest: Sequence[str] = ()
-) -> None:
-    """Check that the function of an option takes these arguments; the rest come in either way.
-
-    Raises:
-        TypeError: it does not; the text says what to write.
-    """
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of some functions that are written in C
-        return
-    with suppress(TypeError):
-        signature.bind(*first, *rest)
-        return
-    try:
-        signature.bind(*first, **dict.fromkeys(rest))
-    except TypeError as error:
-        arguments = ", ".join((*first, *rest))
-        msg = (
-            f"{option} is a function that takes {signature}, and is called with ({arguments}): "
-            f"{error}"
-        )
-        if inspect.ismethod(function):
-            msg += "; in a class, write staticmethod(function)"
-        raise TypeError(msg) from None

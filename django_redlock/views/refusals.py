@@ -37,8 +37,7 @@ from django.utils.translation import get_language, get_language_bidi, gettext, g
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.core.policy import check_seconds
 from django_redlock.core.reasons import ReasonCode
-
-from .keys import check_call
+from django_redlock.locks.callables import check_call
 
 BUSY: Final = frozenset({409, 423, 429})  # statuses that may say that an equal request is running
 PROBLEM_TYPE: Final = "application/problem+json"

@@ -111,7 +111,7 @@ def test_an_option_that_makes_no_sense_is_refused_when_decorating(arguments, why
 def test_a_keyword_that_there_is_not_is_named():
     """With those that there are, and the page of other clients' keywords."""
     wrong: dict[str, Any] = {"timeout": 60}
-    text = r"locked_task has no keyword 'timeout'; it takes key, ttl, .*, limit\. .*/migrate"
+    text = r"has no keyword 'timeout': write ttl= or wait=; it takes key, .*, limit\. .*/migrate"
     with pytest.raises(TypeError, match=text):
         locked_task("name", **wrong)
 

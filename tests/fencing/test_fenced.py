@@ -391,8 +391,10 @@ def test_what_can_be_claimed(make: Any, seat: Seat, lease: Lease) -> None:
 def test_no_lease_and_no_such_field(seat: Seat, lease: Lease) -> None:
     """Each says what is wanted."""
     for other in (None, redlock("seat"), 7):
-        with pytest.raises(TypeError, match="takes a lease, as of `with redlock"):
+        with pytest.raises(TypeError, match="takes a lease, as of 'with redlock"):
             fenced(other, Seat.objects.all())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"fenced\(lease, rows\)\. Its first .* is a QuerySet$"):
+        fenced(Seat.objects.all(), lease)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="has no FenceField 'other'; it has \\['fence'\\]"):
         fenced(lease, Seat.objects.all(), field="other")
 

@@ -975,7 +975,10 @@ def test_a_transaction_around_it_is_refused(transactional_db):
         ({"key": ["a", "b"]}, "key must be a text or a function, not list"),
         ({"scope": 7}, "scope must be a text or a function, not int"),
         ({"methods": "POST"}, "methods must be a list"),
-        ({"timeout": 5}, "idempotent has no keyword 'timeout'; it takes key, scope, keep"),
+        (
+            {"timeout": 5},
+            "no keyword 'timeout': write ttl= or wait=; it takes key, scope, keep",
+        ),
     ],
 )
 def test_a_wrong_option_is_told_at_once(options, text):

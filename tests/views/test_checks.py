@@ -14,6 +14,8 @@ from typing import Any
 from weakref import WeakSet
 
 import pytest
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.mixins import LoginRequiredMixin
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import HttpResponse
@@ -447,6 +449,54 @@ def test_what_is_wrong_with_redlock_is_told_by_its_own_checks():
             assert told() == []
     assert [number for number, _ in told()] == ["E003"]
     assert kept
+
+
+GUESTS: dict[str, Callable[[], Any]] = {
+    "a function": lambda: at(single_flight("x:{request.user.pk}")(plain)),
+    "a class": lambda: at(of_class(View, "dispatch", key="x:{request.user.id}")),
+}
+USERS: dict[str, Callable[[], Any]] = {
+    "login_required": lambda: at(login_required(single_flight("x:{request.user.pk}")(plain))),
+    "a mixin": lambda: at(
+        of_class(type("Own", (LoginRequiredMixin, View), {}), "dispatch", key="x:{request.user.pk}")
+    ),
+    "client": lambda: at(single_flight("x:{client}:{request.user.pk}")(plain)),
+}
+
+
+@pytest.mark.parametrize("how", GUESTS)
+def test_w032_a_key_that_is_one_for_all_guests(how):
+    """django_redlock.W032: one guest would be refused while another is served."""
+    with urls(GUESTS[how]()):
+        ((number, said),) = told()
+        middleware = ["django.contrib.auth.middleware.LoginRequiredMiddleware"]
+        with override_settings(MIDDLEWARE=middleware):
+            assert told() == []
+    assert number == "W032"
+    assert "which is None for each visitor who is not logged in" in said
+
+
+@pytest.mark.parametrize("how", USERS)
+def test_a_key_of_views_that_guests_do_not_reach_is_right(how):
+    """As one that tells guests apart."""
+    with urls(USERS[how]()):
+        assert told() == []
+
+
+def test_w021_an_address_that_there_is_not():
+    """django_redlock.W021: a misspelt name, which no request but a refused one would look up."""
+    for result, why in (("ordrs", "is none of the URLconf"), ("order", "needs arguments")):
+        kept = single_flight("x", result=result)(plain)
+        with urls(path("", kept, name="orders"), path("<int:pk>", plain, name="order")):
+            ((number, said),) = told()
+        assert number == "W021"
+        assert why in said
+        del kept
+        gc.collect()
+    for result in ("orders", "/orders/"):
+        kept = single_flight("x", result=result)(plain)
+        with urls(path("", kept, name="orders")):
+            assert told() == []
 
 
 @pytest.mark.parametrize("text", [None, "{% if %}"])
