@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 BIN := $(VENV)/bin
 NEEDED := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
-NEWER := python3.13 python3.12 python3.11
+NEWER := python3.14 python3.13 python3.12 python3.11
 
 .PHONY: help demo test coverage test-rest soak soak-busy soak-healing soak-celery soak-fencing soak-handles soak-idempotency soak-interrupts soak-leader soak-once soak-revoke soak-run soak-tasks soak-views nightly storm-of-tasks lint format messages house docs docs-tables bench bench-figures matrix museum screenshots pictures dist clean
 

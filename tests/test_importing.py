@@ -53,3 +53,25 @@ def test_other_parts_are_noticed():
     """The checks above can fail."""
     assert any("inspection" in each for each in brought("django_redlock.inspection"))
     assert any(each.split(".")[0] == "celery" for each in brought("django_redlock.celery"))
+
+
+# As on Windows.
+WITHOUT_POLL = """
+import select
+del select.poll
+from django.conf import settings
+settings.configure(REDLOCK={"default": {"NODES": ["redis://127.0.0.1:1"]}})
+from django_redlock import redlock
+redlock("name").acquire()
+"""
+
+
+@pytest.mark.slow
+def test_a_system_without_poll_is_told():
+    """The error of the first lock says what to do there."""
+    command = [sys.executable, "-c", WITHOUT_POLL]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr.strip().rpartition("\n")[2] == (
+        "RuntimeError: django-redlock waits for sockets by select.poll, which Windows lacks: use "
+        "WSL there"
+    )

@@ -128,8 +128,17 @@ class EventletPoll:
 
 
 def new_poll() -> Poll:
-    """Return what waits for sockets; a server may have patched ``select`` after the import."""
-    return select.poll() if hasattr(select, "poll") else EventletPoll()
+    """Return what waits for sockets; a server may have patched ``select`` after the import.
+
+    Raises:
+        RuntimeError: it is a system without ``poll``, such as Windows.
+    """
+    if hasattr(select, "poll"):
+        return select.poll()
+    if "eventlet" not in sys.modules:
+        msg = "django-redlock waits for sockets by select.poll, which Windows lacks: use WSL there"
+        raise RuntimeError(msg)
+    return EventletPoll()
 
 
 class WorkerThreads:
