@@ -143,7 +143,7 @@ docs-tables: $(VENV)/.has-dev ## Hunt every broken variant, and write the page a
 bench: $(VENV)/.has-dev ## What a lock costs, beside sockets and other clients
 	$(BIN)/python -m benchmarks $(ARGS)
 
-bench-figures: $(VENV)/.has-dev ## The same, into the README and the page "Performance"
+bench-figures: $(VENV)/.has-dev ## The same, into the page "Performance"
 	$(BIN)/python -m benchmarks --figures . $(ARGS)
 
 # ARGS="--only setnx-del paused": these locks, faults or cells. ARGS="--short": a minute.

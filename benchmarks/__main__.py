@@ -109,7 +109,6 @@ def _write(
         options.json.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     if options.figures:
         (options.figures / report.PAGE).write_text(report.page(about, listed))
-        report.into_readme(options.figures / "README.md", report.milliseconds(about, listed))
 
 
 def _options() -> argparse.Namespace:
@@ -128,7 +127,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--turns", type=int, metavar="N", help="so many, whatever the effort")
     parser.add_argument("--json", type=Path, help="write everything there, too")
     parser.add_argument(
-        "--figures", type=Path, metavar="FOLDER", help="write its README and its figures' page, too"
+        "--figures", type=Path, metavar="FOLDER", help="write its page of figures, too"
     )
     options = parser.parse_args()
     if options.figures and (options.against or "unpinned" not in (options.only or PARTS)):

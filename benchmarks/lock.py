@@ -39,7 +39,7 @@ DECORATED = (
     Client("@single_flight, an empty view", "ours", "@single_flight"),
     Client("@locked_task, an empty task", "ours", "@locked_task"),
 )
-# The rows of the README: the style that blocks, where a library has several.
+# The rows of the short table: the style that blocks, where a library has several.
 SHORT = {
     "django-redlock": THREADS,
     "redlock-py": REDLOCK_PY,

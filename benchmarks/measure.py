@@ -73,7 +73,7 @@ class Result:
         figures: the figures that a goal, an answer or a comparison names, by name.
         missing: the clients that were not measured, and why.
         versions: the versions of the libraries that were measured.
-        short: a lock in milliseconds by client, unpinned: the table of the README.
+        short: a lock in milliseconds by client, unpinned.
     """
 
     title: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from .measure import Cell, Result, Spread
@@ -19,7 +18,6 @@ Client and nodes are pinned to processors of their own, except for hand-over and
 WRITTEN = "% Written by `make bench-figures`; the text around it is in performance.md."
 PAGE = "docs/explanation/performance-figures.md"
 DETAILS = "% Below: what the answers come from."  # performance.md includes both halves
-BEGIN, END = "<!-- figures of make bench -->", "<!-- end of the figures -->"
 
 # What users ask, and the answer, with a figure's name where its median belongs.
 ANSWERS = {
@@ -126,7 +124,7 @@ def table(rows: Rows, *, wide: bool = False) -> str:
 
 
 def milliseconds(about: Mapping[str, str], results: Sequence[Result]) -> str:
-    """The table of the README, and the sentence about it; the page has the same.
+    """The table of a lock in milliseconds, and the sentence about it.
 
     Raises:
         ValueError: nothing of it was measured.
@@ -136,13 +134,6 @@ def milliseconds(about: Mapping[str, str], results: Sequence[Result]) -> str:
         raise ValueError("the short table needs the part `unpinned`")
     where = f"Acquire and release, {about['nodes']} and the client on one machine"
     return f"{table(rows)}\n\n{where}, by `make bench-figures`."
-
-
-def into_readme(readme: Path, short: str) -> None:
-    """Replace the short table of the README."""
-    before, rest = readme.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    readme.write_text(f"{before}{BEGIN}\n{short}\n{END}{after}")
 
 
 def as_json(about: Mapping[str, str], results: Mapping[str, Result]) -> dict[str, Any]:
