@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from django import template
+from django.utils.html import format_html, format_html_join
 
 from django_redlock import conf
 from django_redlock.core.names import check_names, check_no_fields
 from django_redlock.inspection.survey import LockState, state_of, survey
 
 register = template.Library()
+PIECES: Final = re.compile(r"\(*[^:/._()@,~+-]{1,20}[:/._)@,~+-]*|[:/._()@,~+-]+")
 
 
 @register.simple_tag
@@ -30,3 +35,10 @@ def redlock_state(name: str, *, alias: str = "default") -> LockState:
     backend.refuse_event_loop()
     (lock,) = survey(backend, names, patience=0).locks
     return state_of(lock)
+
+
+@register.filter
+def breakable(name: str) -> str:
+    """Let a name be broken behind a mark, and inside of a word only if that has 20 letters."""
+    first, *others = PIECES.findall(name) or [name]
+    return format_html("{}{}", first, format_html_join("", "<wbr>{}", ((each,) for each in others)))
