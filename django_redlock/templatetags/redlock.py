@@ -13,7 +13,8 @@ from django_redlock.core.names import check_names, check_no_fields
 from django_redlock.inspection.survey import LockState, state_of, survey
 
 register = template.Library()
-PIECES: Final = re.compile(r"\(*[^:/._()@,~+-]{1,20}[:/._)@,~+-]*|[:/._()@,~+-]+")
+WORD: Final = 20  # characters that stand in one line
+PIECES: Final = re.compile(rf"\(*[^:/._()@,~+-]{{1,{WORD}}}[:/._)@,~+-]*|[:/._()@,~+-]+")
 
 
 @register.simple_tag
@@ -39,6 +40,8 @@ def redlock_state(name: str, *, alias: str = "default") -> LockState:
 
 @register.filter
 def breakable(name: str) -> str:
-    """Let a name be broken behind a mark, and inside of a word only if that has 20 letters."""
-    first, *others = PIECES.findall(name) or [name]
+    """Let a long name be broken behind its marks, and inside of a word only if that is long."""
+    if len(name) <= WORD:
+        return name
+    first, *others = PIECES.findall(name)
     return format_html("{}{}", first, format_html_join("", "<wbr>{}", ((each,) for each in others)))
