@@ -17,21 +17,27 @@ SEEN_FOR: Final = 60  # seconds after which the holder that was seen must be loo
 SALT: Final = "django_redlock.admin.release"
 
 
-class AgainForm(forms.Form):
-    """Why work that is done once is to be done again, and after which time: the one shown."""
-
-    reason = forms.CharField(
+def reason(read_by: Any) -> forms.CharField:
+    """Return the field of the reason; ``read_by``, a lazy text, says who reads it."""
+    return forms.CharField(
         label=pgettext_lazy("redlock", "Reason"),
         max_length=LONGEST,
-        help_text=gettext_lazy("The admin's log has it, with your name."),
+        help_text=read_by,
         widget=forms.TextInput(attrs={"class": "vTextField"}),
     )
+
+
+class AgainForm(forms.Form):
+    """Why work that is done once is to be done again: the work that the page has shown."""
+
+    reason = reason(gettext_lazy("The admin's log has it, with your name."))
     seen = forms.CharField(widget=forms.HiddenInput)
 
 
 class ReleaseForm(AgainForm):
     """Why a lock is taken away, how, and from which holder: the one that the page has shown."""
 
+    reason = reason(gettext_lazy("The holder's error and the log have it, with your name."))
     now = forms.BooleanField(
         label=gettext_lazy("Delete the key now"),
         required=False,
@@ -47,12 +53,6 @@ class ReleaseForm(AgainForm):
         required=False,
         help_text=gettext_lazy("Needed for “Delete the key now”."),
     )
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.fields["reason"].help_text = gettext(
-            "The holder's error and the log have it, with your name."
-        )
 
     def clean_sure(self) -> bool:
         """Want the confirmation of a deletion."""

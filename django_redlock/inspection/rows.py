@@ -151,7 +151,7 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> Row:
         "age": held,
         "since": since,
         "is_done": is_done,
-        "again_in": age(lock.highest) if is_done and lock.highest is not None else "",
+        "again_in": "ever" if lock.highest is None else age(lock.highest),
         "is": lock.kind.value,
         "is_mood": MOODS[lock.kind],
         "on": f"{lock.on} of {lock.of}",

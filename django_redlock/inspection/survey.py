@@ -385,7 +385,7 @@ class Report:
     @property
     def voting(self) -> int:
         """How many nodes vote now."""
-        return sum(node.voting for node in self.nodes)
+        return sum([node.voting for node in self.nodes])
 
     @property
     def health(self) -> Health:
@@ -542,7 +542,7 @@ def _report(state: NodeStatus, vote: Vote, memory: Vote | None) -> NodeReport:
 
 def heard(votes: Sequence[Vote]) -> frozenset[int]:
     """Return the indices of the nodes that replied."""
-    return frozenset(i for i, vote in enumerate(votes) if vote.answer is Answer.YES)
+    return frozenset([i for i, vote in enumerate(votes) if vote.answer is Answer.YES])
 
 
 def ask_all(backend: Backend, request: Request) -> Steps[list[Vote]]:
