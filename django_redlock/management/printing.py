@@ -106,7 +106,7 @@ class NodesCommand(BaseCommand):
         yield "  ".join(["-" * width for width in widths])
         for row, texts in zip(rows, cells, strict=True):
             padded = map(str.ljust, texts, widths)
-            moods = [row.get(f"{column}_mood") for column in columns]
+            moods: list[str] = [row.get(f"{column}_mood", "") for column in columns]
             both = zip(padded, moods, strict=True)
             yield "  ".join([self.styled(*each) if each[1] else each[0] for each in both]).rstrip()
         yield ""

@@ -60,7 +60,8 @@ class Command(BaseCommand):
     help = (
         "Take locks away from their holders, such as workers that hang. The lease ends at the "
         "holder's next renewal, and the name is free when the holder's time is over, so two leases "
-        "are never valid at a time. No process is ended. Exit status: 0 done, 1 nothing was taken "
+        "are never valid at a time. No process is ended. Of work that is done once the record is "
+        "removed, and the work may be done again. Exit status: 0 done, 1 nothing was taken "
         "away, 69 too few nodes could be asked, or it is not yet done on a majority: run it again."
     )
     requires_system_checks = ()  # it must run when something is wrong
