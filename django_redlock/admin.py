@@ -2,8 +2,9 @@
 
 The default site has it. Another site gets it by ``site.register(LockKey, LockKeyAdmin)``.
 
-A second page shows one lock: what each node has of it, and whether somebody waits. Users with
-``release_lock`` besides can take the lock away there.
+A second page shows one lock: what each node has of it, and whether somebody waits; or the record
+of work that is done once. Users with ``release_lock`` besides can take the lock away there, or let
+the work be done again.
 
 All text that comes from nodes or from the address passes through ``printable``, here or in
 ``inspection.rows``, and is escaped by the template: a client that can name a lock chooses it.
@@ -34,7 +35,7 @@ from .core.errors import NodesUnavailable
 from .core.names import LONGEST
 from .core.reasons import printable
 from .core.slots import shown as slot_shown
-from .forms import ReleaseForm, seen, was_seen
+from .forms import AgainForm, ReleaseForm, seen, was_seen
 from .inspection import rows, survey
 from .inspection.revoke import entry_of, refuse, taking, told, why_of
 from .inspection.survey import HeldLock, LockStatus, Wanted, voting_or_raise
@@ -147,22 +148,21 @@ class LockKeyAdmin(ModelAdmin):
     def _released(
         self, request: HttpRequest, backend: Backend, lock: HeldLock, shown: dict[str, Any]
     ) -> bool:
-        """Take the lock away, if the form says so; else show the form, with what is wrong in it."""
+        """Take the lock away, or let the work be done again, if the form says so; else show it."""
         fresh = {"seen": seen(backend, lock), "reason": request.POST.get("reason", "")}
-        shown["form"] = ReleaseForm(initial=fresh)
+        form_of = AgainForm if lock.kind is LockStatus.DONE else ReleaseForm
+        shown["form"] = form_of(initial=fresh)
         is_foreign = lock.kind is LockStatus.HELD and lock.fence is None  # there is no other way
         shown["deletes"] = is_foreign or "now" in request.POST
         if request.method != "POST":
             return False
         if not was_seen(request.POST.get("seen", ""), backend, lock):
-            shown["problem"] = gettext(
-                "Look again: the holder has changed, or a minute has passed."
-            )
+            shown["problem"] = gettext("Look again: this has changed, or a minute has passed.")
             return False
-        shown["form"] = form = ReleaseForm(request.POST)
+        shown["form"] = form = form_of(request.POST)
         if not form.is_valid():
             return False
-        now = form.cleaned_data["now"]
+        now = form.cleaned_data.get("now", False)
         refuse(lock, now=now)
         why = why_of(request.user.get_username(), form.cleaned_data["reason"])
         became = told(backend.run(taking(backend, lock, why, now=now)))

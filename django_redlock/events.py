@@ -37,6 +37,7 @@ class EventKind(enum.StrEnum):
 
     ACQUIRED = "acquired"
     REFUSED = "refused"  # the name is taken, or a handle was adopted too late
+    DONE = "done"  # to ``once``: its work was done before, so there is nothing to do
     UNAVAILABLE = "unavailable"  # no majority could be asked: it is unknown
     EXTENDED = "extended"
     UNKNOWN = "not renewed"  # it lasts until its deadline; told once, until a renewal succeeds
@@ -180,6 +181,7 @@ class TaskEvent(NamedTuple):
 LEVELS: Final = {
     EventKind.ACQUIRED: logging.DEBUG,
     EventKind.REFUSED: logging.INFO,
+    EventKind.DONE: logging.DEBUG,
     EventKind.UNAVAILABLE: logging.WARNING,
     EventKind.EXTENDED: logging.DEBUG,
     EventKind.UNKNOWN: logging.WARNING,
@@ -300,8 +302,9 @@ def _log(event: Event) -> None:
         fence = f" slot={slot} of {limit}{fence}"
     # With %r, for a node's text about a holder may have line breaks in it.
     why = ""
-    if event.error is not None:
-        why = f" why={'; '.join([event.error.reason, *why_not(event.error.votes)])!r}"
+    if event.error is not None and event.kind is not EventKind.DONE:
+        reason, said = event.error.reason, why_not(event.error.votes)
+        why = f" why={'; '.join([reason, *(each for each in said if reason not in each)])!r}"
     logger.log(
         level,
         "lock %s: alias=%r name=%r%s seconds=%.6f votes=%d/%d/%d%s",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from django import forms
 from django.core import signing
@@ -17,15 +17,27 @@ SEEN_FOR: Final = 60  # seconds after which the holder that was seen must be loo
 SALT: Final = "django_redlock.admin.release"
 
 
-class ReleaseForm(forms.Form):
-    """Why a lock is taken away, how, and from which holder: the one that the page has shown."""
-
-    reason = forms.CharField(
+def reason(read_by: Any) -> forms.CharField:
+    """Return the field of the reason; ``read_by``, a lazy text, says who reads it."""
+    return forms.CharField(
         label=pgettext_lazy("redlock", "Reason"),
         max_length=LONGEST,
-        help_text=gettext_lazy("The holder's error and the log have it, with your name."),
+        help_text=read_by,
         widget=forms.TextInput(attrs={"class": "vTextField"}),
     )
+
+
+class AgainForm(forms.Form):
+    """Why work that is done once is to be done again: the work that the page has shown."""
+
+    reason = reason(gettext_lazy("The admin's log has it, with your name."))
+    seen = forms.CharField(widget=forms.HiddenInput)
+
+
+class ReleaseForm(AgainForm):
+    """Why a lock is taken away, how, and from which holder: the one that the page has shown."""
+
+    reason = reason(gettext_lazy("The holder's error and the log have it, with your name."))
     now = forms.BooleanField(
         label=gettext_lazy("Delete the key now"),
         required=False,
@@ -41,7 +53,6 @@ class ReleaseForm(forms.Form):
         required=False,
         help_text=gettext_lazy("Needed for “Delete the key now”."),
     )
-    seen = forms.CharField(widget=forms.HiddenInput)
 
     def clean_sure(self) -> bool:
         """Want the confirmation of a deletion."""

@@ -55,6 +55,7 @@ SLOW: Final = (*FAST, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 ENTRIES: Final = {
     EventKind.ACQUIRED: "acquired",
     EventKind.REFUSED: "refused",
+    EventKind.DONE: "done",
     EventKind.UNAVAILABLE: "unavailable",
 }
 ENDINGS: Final = {EventKind.RELEASED: "released", EventKind.GIVEN: "given", EventKind.LOST: "lost"}

@@ -57,6 +57,29 @@ def test_a_refusal_is_told_with_its_error_and_the_wait(told):
     assert 0.1 <= refused.seconds <= whole
 
 
+def test_work_that_is_done_is_no_refusal(told, caplog):
+    """Neither to a listener nor in the log, which says it at DEBUG: nothing has to be done."""
+    for _ in range(2):
+        with caplog.at_level(logging.DEBUG, "django_redlock"), redlock("digest").once(keep=60):
+            pass
+    assert told.kinds() == [EventKind.ACQUIRED, EventKind.RELEASED, EventKind.DONE]
+    record: Any = caplog.records[-1]
+    assert (record.levelname, record.redlock_event) == ("DEBUG", "done")
+    assert record.redlock_code == "recorded"
+    assert record.getMessage().startswith("lock done: alias='default' name='digest' ")
+    assert "refused" not in caplog.text
+
+
+def test_a_lock_without_once_is_refused_by_a_record_and_told_why_once(told, caplog):
+    """To such a caller the name is taken; the nodes would repeat the reason."""
+    with redlock("digest").once(keep=60):
+        pass
+    with pytest.raises(LockTaken), caplog.at_level(logging.INFO, "django_redlock"):
+        redlock("digest").acquire()
+    assert told.kinds()[-1] is EventKind.REFUSED
+    assert caplog.text.count("its work is recorded as done") == 1
+
+
 def test_unavailable_is_not_refused(told, memory):
     """What nobody knows is told as another kind than what somebody holds."""
     memory.down = {0, 1, 2}

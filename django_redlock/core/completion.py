@@ -87,6 +87,7 @@ if TYPE_CHECKING:
 
 SPLITS: Final = 3  # retries after a split
 RUN_NAME: Final = "run:{task}:{number}"  # of the message, not of the task id
+LATEST: Final = 253_402_128_000_000  # milliseconds: 9999-12-30, a date in every time zone
 DIGEST: Final = re.compile(r"[0-9a-f]{64}").fullmatch  # in a label, in place of a long task name
 
 
@@ -297,7 +298,7 @@ def recorded_or_not(votes: Votes, majority: int) -> bool:
 
 def done_at(votes: Sequence[Vote]) -> int:
     """Return when the work was done, in milliseconds since 1970; 0: no record tells."""
-    return max((vote.result for vote in _met(votes)), default=0)
+    return min(LATEST, max((vote.result for vote in _met(votes)), default=0))
 
 
 def put_back(

@@ -14,6 +14,7 @@ import re
 import string
 import unicodedata
 from collections.abc import Collection, Mapping
+from decimal import Decimal
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -304,6 +305,8 @@ class _Filler(string.Formatter):
             owner, _ = super().get_field(field_name.rpartition(".")[0], args, kwargs)
         refuse_record(field_name, found[0], owner)
         self.refuse_more(field_name, found[0])
+        if isinstance(found[0], float):
+            return as_stored(found[0]), found[1]
         return found
 
     def refuse_more(self, field: str, value: object) -> None:
@@ -321,6 +324,12 @@ class _StrictFiller(_Filler):
             kind = value.__class__.__name__
             why = f"a {kind}: write one text or number; several names are a list of templates"
             raise NoIdentity(field, why)
+
+
+def as_stored(number: float) -> float:
+    """Return a number as a column of jsonb gives it back: of 1e16 and above an int."""
+    is_written_out = number.is_integer() and "e" in repr(number)
+    return int(Decimal(repr(number))) if is_written_out else number
 
 
 PLAIN: Final = frozenset({str, int})  # types whose text is what it says

@@ -134,7 +134,7 @@ class ReasonCode(enum.StrEnum):
     BUSY = ("busy", "BUSY: running somebody's endless script (SCRIPT KILL ends it)")
     READ_ONLY = ("read_only", "READONLY: is a replica", INDEPENDENT)
     CANNOT_SAVE = ("cannot_save", "MISCONF: cannot save to disk and refuses writes",
-        "make room on its disk, or switch persistence off")
+        "make room on its disk")
     TOO_FEW_REPLICAS = ("too_few_replicas", "NOREPLICAS: has too few replicas and refuses writes",
         "set min-replicas-to-write 0")
     NO_PERMISSION = ("no_permission",
@@ -214,7 +214,8 @@ class ReasonCode(enum.StrEnum):
         "down: start the server, or correct its entry in REDLOCK[{alias!r}]['NODES']")
     ADVICE_NODE = ("advice_node", "{cause}; {action}")
     EVICTS = ("evicts", "{policy}: with this maxmemory-policy a full node deletes locks that are "
-        "held (keys deleted since its start: {evicted}); set noeviction", "", 0, "{policy}")
+        "held (keys deleted since its start: {evicted}); set noeviction, or, if it is a cache, "
+        "name another server in NODES", "", 0, "{policy}")
     # What an examination says.
     READY = ("ready", "ready ({votes} of {size} nodes vote, {needed} are needed)")
     TO_DO = ("to_do", "locks work, and something is to be done ({votes} of {size} nodes vote, "
@@ -241,9 +242,12 @@ class ReasonCode(enum.StrEnum):
     EVERYBODY = ("everybody", "asks for no password, so all who reach it can take and delete "
         "locks; set an ACL user, or let nobody else reach it")
     MAY_FORGET = ("may_forget", "forgets locks that are held when it restarts, and RESTART_GUARD "
-        "is False; remove RESTART_GUARD, or set appendonly yes and appendfsync always")
-    SNAPSHOTS = ("snapshots",
-        'takes snapshots, which no lock needs: a failed one stops writes; set save ""')
+        "is False; unless your work may run twice now and then, remove RESTART_GUARD, or set "
+        "appendonly yes and appendfsync always")
+    SNAPSHOTS = ("snapshots", "takes snapshots, which no lock needs: a failed one stops writes; if "
+        'it holds nothing but locks, set save ""')
+    OTHER_DATA = ("other_data", "takes snapshots, which no lock needs, and holds other data "
+        "({text}): leave its persistence as it is")
     FORGETS_PROMOTION = ("forgets_promotion", "forgets that it was promoted when it has had no "
         "replica for {seconds:g} s, before the restart guard of {guard:g} s is over; set "
         "repl-backlog-ttl 0")
@@ -260,6 +264,18 @@ MORE: Final = {
     "take one without a limit around this code",
     "reentered": "; this process holds {reentered!r} already, and a lock is not re-entrant: take "
     "it once, around all that needs it, and check it inside by assert_locked({reentered!r})",
+}
+# What is said of a single node in place of numbers of nodes: without its vote, and with it.
+ALONE: Final = {
+    "{votes} of {size} nodes vote, {needed} are needed": (
+        "its node does not vote",
+        "its node votes",
+    ),
+    "{votes} of {size} nodes could vote, {needed} are needed": ("its node could not vote", ""),
+    "{votes} of {size} nodes answered": ("its node did not answer", ""),
+    " on {nodes} of {size} nodes": ("", ""),
+    "no majority, ": ("", ""),
+    "too few nodes can vote, ": ("", ""),
 }
 IF_EMPTY: Final = {"holder": "somebody", "text": "no text"}
 
@@ -313,6 +329,9 @@ def describe(reason: Reason | str | None, *, brief: bool = False) -> str:
         sentence = reason.code.brief
     else:
         sentence = reason.code.sentence + "".join(MORE[name] for name in MORE.keys() & data)
+    if data.get("size") == 1:
+        for numbers, said in ALONE.items():
+            sentence = sentence.replace(numbers, said[bool(data.get("votes"))])
     return sentence.format_map(data) if data else sentence
 
 

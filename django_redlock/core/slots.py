@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 MARK: Final = "\x1f"
 MOST: Final = 128  # slots of a name
+_NUMBERS: Final = frozenset(map(str, range(MOST)))  # as this package writes them: no "007"
 _LIMIT: Final = re.compile(MARK + r"([0-9]*)")  # behind an owner label, which may be cut off
 
 
@@ -36,7 +37,7 @@ def name_of(name: str, slot: int) -> str:
 def slot_of(name: str) -> Slot:
     """Return what the name of a lock on a node says; other clients may have written it."""
     plain, mark, digits = name.rpartition(MARK)
-    if mark and digits.isascii() and digits.isdigit() and len(digits) <= len(str(MOST)):
+    if mark and digits in _NUMBERS:
         return Slot(plain, int(digits))
     return Slot(name, None)
 

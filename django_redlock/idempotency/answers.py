@@ -43,7 +43,7 @@ _TITLES: Final = {
     413: gettext_noop("Content Too Large"),
     422: gettext_noop("Unprocessable Content"),
 }
-_HEADING: Final = gettext_noop("Please send it anew")
+_HEADING: Final = gettext_noop("We could not process this form")
 _DETAILS: Final = {
     "key": gettext_noop(
         "This request was not carried out, because it has no Idempotency-Key: send one that you "
@@ -64,8 +64,13 @@ _DETAILS: Final = {
         "another content. If you meant to change something, send it with a new key."
     ),
 }
-# Of keys a visitor knows nothing: what is wrong with them is the developer's, and is logged.
-_FOR_PEOPLE: Final = dict.fromkeys(("key", "format", "client"), _DETAILS["lacks"]) | {
+# Of keys a visitor knows nothing: what is wrong with them is the developer's, and is logged. A page
+# that was open while the site got a new version has no key, and has one when it is loaded again.
+_RELOAD: Final = gettext_noop(
+    "Please open the form again and send it once more. If you see this page again, please tell the "
+    "people who run this site."
+)
+_FOR_PEOPLE: Final = dict.fromkeys(("key", "format", "client", "lacks"), _RELOAD) | {
     "other": gettext_noop(
         "This request was not carried out, because it was sent before with another content."
     ),

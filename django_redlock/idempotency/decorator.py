@@ -379,8 +379,8 @@ class IdempotentLock(ViewLock):
         if error.why not in of_clients | (OF_PROGRAMS if wants_json(request) else set()):
             text = f"a request to the idempotent of {self.line} is answered {error.status}"
             self.log(logging.WARNING, text, error)
-        # A form that is opened again has a new key, and a session: that helps in two cases.
-        helps = error.why == "client" or (error.why == "other" and self._key_is_sent)
+        # A form that is opened again has a new key, and a session.
+        helps = error.why != "size" and (error.why != "other" or self._key_is_sent)
         form = sending_page(request) if helps else ""
         refusal = KeyRefusal(error.status, None, error, form=form)
         return self.responder.respond(request, refusal)

@@ -233,16 +233,21 @@ def _of_json(body: bytes) -> str | bytes:
 
 
 def _exact(text: str) -> float:
-    """Return the number, if a float has all its digits.
+    """Return the number, if a float has all its digits; an int, where JSON may write it as one.
+
+    Python writes ``1e+16``; JavaScript, and a column of jsonb, 10000000000000000.
 
     Raises:
         ValueError, ArithmeticError: it has not, so two numbers would be one.
     """
     number = float(text)
     may_be_inexact = len(text) > float_info.dig or "e" in text.lower()
-    if may_be_inexact and Decimal(repr(number)) != Decimal(text):
+    if not may_be_inexact:
+        return number
+    exact = Decimal(text)
+    if Decimal(repr(number)) != exact:
         raise ValueError
-    return number
+    return int(exact) if number.is_integer() and "e" in repr(number) else number
 
 
 def _is_parsed(request: Any) -> bool:

@@ -281,7 +281,7 @@ def probe(address: Address, expected: Expected, timeout: float) -> NodeReport:
 
 
 ROUND_TRIPS: Final = 5  # of which the quickest counts: this process may be busy
-SECTIONS: Final = ("server", "replication", "memory", "stats", "persistence")  # of INFO
+SECTIONS: Final = (*("server", "replication", "memory", "stats", "persistence"), "keyspace")
 CONFIG: Final = ("save", "appendfsync", "repl-backlog-ttl")
 MOMENT: Final = 1000  # milliseconds for which what a probe writes lasts, if it cannot delete it
 FIRST: Final = {0: 0}  # a page of an index, from its beginning
@@ -445,6 +445,7 @@ def _pair(reply: object) -> tuple[str, str] | None:
 
 OLDEST: Final = (6, 2)  # of Redis; Valkey tells the one it descends from
 USUAL: Final = 10  # round trips that fit into NODE_TIMEOUT, at least
+DATABASE: Final = re.compile(r"db\d+").fullmatch  # that has keys, in INFO
 VERSION: Final = re.compile(r"(\d{1,5})\.(\d{1,5})")
 
 
@@ -513,7 +514,7 @@ def _findings(
     if report.warning:
         yield Finding(Level.WARNING, report.warning)
     if replies.info:
-        yield from _of_persistence(replies, expected, report)
+        yield from _of_persistence(address, replies, expected, report)
         yield from _of_failover(replies, expected)
         if not (address.authenticates or address.is_local):
             yield Finding(Level.NOTE, because(ReasonCode.EVERYBODY))
@@ -569,7 +570,9 @@ def _of_failover(replies: Replies, expected: Expected) -> Iterator[Finding]:
         yield Finding(Level.WARNING, reason)
 
 
-def _of_persistence(replies: Replies, expected: Expected, report: NodeReport) -> Iterator[Finding]:
+def _of_persistence(
+    address: Address, replies: Replies, expected: Expected, report: NodeReport
+) -> Iterator[Finding]:
     cannot_save = because(ReasonCode.CANNOT_SAVE)
     written = {replies.info.get(f"{each}_status") for each in ("rdb_last_bgsave", "aof_last_write")}
     if "err" in written and cannot_save not in replies.complaints:
@@ -579,7 +582,14 @@ def _of_persistence(replies: Replies, expected: Expected, report: NodeReport) ->
         level = Level.NOTE if expected.size == 1 else Level.WARNING
         yield Finding(level, because(ReasonCode.MAY_FORGET))
     if report.snapshots:
-        yield Finding(Level.NOTE, because(ReasonCode.SNAPSHOTS))
+        ours = f"db{address.options.get('db') or 0}"
+        others = [name for name in replies.info if DATABASE(name) and name != ours]
+        yield Finding(
+            Level.NOTE,
+            because(ReasonCode.OTHER_DATA, text=", ".join(others))
+            if others
+            else because(ReasonCode.SNAPSHOTS),
+        )
 
 
 # -- all nodes of a deployment --------------------------------------------------------------------

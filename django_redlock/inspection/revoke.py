@@ -16,6 +16,7 @@ from django_redlock.core.quorum import count
 from django_redlock.core.reasons import printable
 from django_redlock.core.slots import MOST, name_of, shown
 
+from .rows import on_nodes
 from .survey import ONE_OWNERS, HeldLock, LockStatus, surveying, voting_or_raise
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Revoked(NamedTuple):
         free_in: seconds in which the name is free at the latest; None: not before a majority has
             done it.
         slot: the slot that was taken away; None: the lock has no limit.
+        was_done: whether nobody had it: it was the record of work that is done once.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Revoked(NamedTuple):
     of: int
     free_in: float | None
     slot: int | None = None
+    was_done: bool = False
 
     def __bool__(self) -> bool:
         return self.done
@@ -195,15 +198,20 @@ def taking(backend: Backend, lock: HeldLock, why: str, *, now: bool = False) -> 
         len(votes),
         max(known, default=0.0) if done and len(known) == len(left) else None,
         lock.slot,
+        is_done,
     )
 
 
 def told(found: Revoked) -> str:
     """Say what became of taking a lock away."""
     name = printable(found.name) + shown(found.slot)
-    text = f"{name}: taken away on {found.on} of {found.of} nodes, "
+    what = "its record is removed" if found.was_done else "taken away"
+    text = f"{name}: {what}{on_nodes(found.on, found.of)}, "
     if not found.done:
         return text + "not yet on a majority"
+    if found.was_done:
+        rest = "" if found.on == found.of else "; the others may bring it back, then do this again"
+        return text + "and the work is done again when somebody next asks for it" + rest
     if found.free_in is None:
         return text + "free when its holder lets go"
     return text + (f"free in at most {found.free_in:.0f} s" if found.free_in else "free now")

@@ -26,6 +26,7 @@ EXIT: Final = {Health.OK: 0, Health.DEGRADED: 3, Health.NO_MAJORITY: 4, Health.N
 WELL: Final = "well"  # in place of a level, where there is no finding
 LETTERS: Final = string.ascii_uppercase
 MINUTE, HOUR, DAY = 60, 3600, 86400
+LONG: Final = 10_000  # seconds, of which nobody reads tenths
 # How a state looks: "good", "odd", "bad" or "calm". Equal texts of different kinds look the same.
 MOODS: Final[Mapping[str | None, str]] = {
     Health.OK: "good",
@@ -66,7 +67,12 @@ def age(seconds: float) -> str:
 
 def seconds(left: float | None) -> str:
     """Format seconds as the page's script does; "" for what never expires."""
-    return "" if left is None else f"{left:.1f}"
+    return "" if left is None else f"{left:.{0 if left >= LONG else 1}f}"
+
+
+def on_nodes(on: int, of: int) -> str:
+    """Say on how many nodes something is; nothing of a single one."""
+    return f" on {on} of {of} nodes" if of > 1 else ""
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -76,6 +82,7 @@ CHECK_COLUMNS: Final = (
     *("node", "is", "version", "role", "round_trip", "clock", "full_memory", "keeps", "rights"),
 )
 LOCK_COLUMNS: Final = ("lock", "holder", "held_for", "on", "seconds_left", "is")
+OF_SEVERAL: Final = frozenset({"on"})  # columns that say nothing of a single node
 FINDING_COLUMNS: Final = ("node", "is", "what_to_do")
 Row: TypeAlias = "dict[str, Any]"
 
@@ -121,6 +128,9 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> Row:
     else:
         holder = labels[0] if labels else ""
     low, high = seconds(lock.lowest), seconds(lock.highest)
+    name = printable(lock.name) + shown(lock.slot, lock.limit)
+    is_done, since, old = lock.kind is LockStatus.DONE, lock.since, lock.age
+    held = "" if old is None else age(old)
     if not lock.on:
         left = ""
     elif not low:
@@ -128,7 +138,7 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> Row:
     else:
         left = low if low == high else f"{low} to {high or 'never'}"
     return {
-        "lock": printable(lock.name) + shown(lock.slot, lock.limit),
+        "lock": name,
         "key": lock.name if lock.is_lock else "",
         "slot": "" if lock.slot is None else str(lock.slot),
         "holder": holder,
@@ -137,11 +147,15 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> Row:
             for label, each in zip(labels, owners, strict=True)
         ],
         "fence": "" if lock.fence is None else str(lock.fence),
-        "held_for": "" if (held := lock.age) is None else age(held),
-        "since": lock.since,
+        "held_for": f"{held} ago" if is_done else held,
+        "age": held,
+        "since": since,
+        "is_done": is_done,
+        "again_in": "ever" if lock.highest is None else age(lock.highest),
         "is": lock.kind.value,
         "is_mood": MOODS[lock.kind],
         "on": f"{lock.on} of {lock.of}",
+        "on_nodes": on_nodes(lock.on, lock.of),
         "seconds_left": left,
         "low": low,
         "high": high,
@@ -187,6 +201,7 @@ def _sentence(finding: Finding) -> str:
 # -- what is said beside the tables ---------------------------------------------------------------
 
 TAKE: Final = "manage.py redlock_release NAME takes a lock away from its holder."
+AGAIN: Final = "Work that is done: manage.py redlock_release NAME lets it be done again."
 CLEAR: Final = (
     "A task that is queued and never runs: manage.py redlock_release --task ID removes its mark."
 )
@@ -236,6 +251,8 @@ def notes(found: Report, wanted: Wanted) -> Iterator[str]:
         yield "More names are held than were looked at: others may match, too."
     if wanted.older_than is not None and found.locks:
         yield TAKE
+    if any(each.kind is LockStatus.DONE for each in found.locks):
+        yield AGAIN
     if any(not each.is_lock and each.kind is not LockStatus.FINISHED for each in found.locks):
         yield CLEAR
 

@@ -1,12 +1,13 @@
 """Survey the nodes: what is held, by which holders, until when, and what is wrong with a node.
 
 The commands, the pages and ``Lock.state`` take these facts from here. Each node keeps an index of
-the held locks, of the marks of queued tasks, and of the last completion records. A survey reads
-these page by page, so its cost grows with what is there, not with the database; between two pages
-a node serves other clients. A page has the names that are due first. A name that is held throughout
-is on one of them: its time only grows, so a renewal can move it to a later page and never to an
-earlier one. A name that only some nodes list is looked up on all of them: another client's key is
-in no index, and a lock may have been taken or released between the replies of two nodes.
+the held locks, of the marks of queued tasks, of the last completion records, and of the last work
+that was done once. A survey reads these page by page, so its cost grows with what is there, not
+with the database; between two pages a node serves other clients. A page has the names that are due
+first. A name that is held throughout is on one of them: its time only grows, so a renewal can move
+it to a later page and never to an earlier one. A name that only some nodes list is looked up on all
+of them: another client's key is in no index, and a lock may have been taken or released between the
+replies of two nodes.
 
 Decide nothing by a survey: it is out of date when it is read.
 """
@@ -61,8 +62,10 @@ INDEXES: Final = {
     "held": ("lock", "lock:"),
     "marks": ("mark", "mark:"),
     "records": ("done", "lock:"),
+    "once": ("lock", "lock:"),
 }
-LISTED: Final = ("held", "marks")  # unless finished tasks are asked for, too
+COUNTED: Final = ("held", "marks")
+LISTED: Final = (*COUNTED, "once")  # without the finished tasks
 TASK: Final = re.compile(r"\(([\w.-]+)\):([\w.-]+)\Z", re.ASCII)  # at the end of a run's label
 
 
@@ -235,13 +238,14 @@ class HeldLock(NamedTuple):
 
         Both clocks are set by people, that of the holder's machine and ours, so it is to be shown.
         """
-        since = self.since if self.kind is LockStatus.HELD else None
+        since = self.since
         return None if since is None else max(0.0, (datetime.now(UTC) - since).total_seconds())
 
 
 def oldest_first(locks: Iterable[HeldLock], older_than: float = 0.0) -> list[HeldLock]:
     """Return the locks that are held for so many seconds, the oldest first."""
-    ages = [(age, lock) for lock in locks if (age := lock.age) is not None and age >= older_than]
+    held = [lock for lock in locks if lock.kind is LockStatus.HELD]
+    ages = [(age, lock) for lock in held if (age := lock.age) is not None and age >= older_than]
     return [lock for _, lock in sorted(ages, key=lambda pair: -pair[0])]
 
 
@@ -381,7 +385,7 @@ class Report:
     @property
     def voting(self) -> int:
         """How many nodes vote now."""
-        return sum(node.voting for node in self.nodes)
+        return sum([node.voting for node in self.nodes])
 
     @property
     def health(self) -> Health:
@@ -445,7 +449,7 @@ def survey(
         limit: the most names of each index.
         matching: search the indexes for what has a text for which this is true, besides ``names``.
         indexes: which of ``INDEXES`` are read, where no names are asked for: locks only, or the
-            marks and the last 10,000 completion records as well.
+            marks, and the last 10,000 completion records and records of ``once`` as well.
         memory: ask also what the nodes do when their memory is full, how many names have waiters,
             and whether they were emptied under this process; one more request.
         patience: seconds for which nodes that are being connected are waited for, at least; 0 for
@@ -538,7 +542,7 @@ def _report(state: NodeStatus, vote: Vote, memory: Vote | None) -> NodeReport:
 
 def heard(votes: Sequence[Vote]) -> frozenset[int]:
     """Return the indices of the nodes that replied."""
-    return frozenset(i for i, vote in enumerate(votes) if vote.answer is Answer.YES)
+    return frozenset([i for i, vote in enumerate(votes) if vote.answer is Answer.YES])
 
 
 def ask_all(backend: Backend, request: Request) -> Steps[list[Vote]]:
@@ -711,7 +715,7 @@ class _Reader:
                 label=plain[:LABEL],
                 number=None if once else told,
                 waited=waited == 1,
-                done=told or 0 if once else 0,
+                done=min(told or 0, completion.LATEST) if once else 0,
                 limit=limit,
                 rests=told is None and _rests(digest, text),
             )
@@ -895,6 +899,7 @@ class Wanted:
     Args:
         part: whether a text may be a part of what is found, in capitals or not: a search.
         finished: whether completion records are asked for as well.
+        once: whether the records of ``once`` are.
         older_than: seconds; only locks that are held for so long, the oldest first. None: all.
         problems: only what needs attention.
 
@@ -908,14 +913,17 @@ class Wanted:
         *,
         part: bool = False,
         finished: bool = False,
+        once: bool = True,
         older_than: float | None = None,
         problems: bool = False,
     ) -> None:
         if older_than is not None:
             check_seconds("--older-than", older_than, zero=True)
-        self.finished, self.older_than, self.problems = finished, older_than, problems
+        self.older_than, self.problems = older_than, problems
         self.texts, self.part = list(texts), part
         self.filters: Final = problems or older_than is not None  # what was read
+        listed = LISTED if once and not self.filters else COUNTED
+        self._indexes: Final = (*listed, "records") if finished else listed
         self._patterns = {each: self._pattern(each) for each in texts}
 
     def _pattern(self, text: str) -> re.Pattern[str]:
@@ -936,7 +944,7 @@ class Wanted:
             limit=limit,
             matching=self.matches if self.texts else None,
             memory=True,
-            indexes=(*LISTED, "records") if self.finished else LISTED,
+            indexes=self._indexes,
         )
         met = {text for lock in found.locks if lock.on for text in lock.texts}
         exact = {each for each in self.texts if not (self.part or is_pattern(each))} - met

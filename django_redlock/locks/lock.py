@@ -566,7 +566,8 @@ def make_lease(
         elif isinstance(error, RedlockError) and options.foreign is None:
             if isinstance(error, LockTaken):
                 context.explain_reentry(error)
-            tell_refusal(backend, error, began, template, quiet=bool(options.quiet))
+            quiet, once = bool(options.quiet), bool(options.puts_back)
+            tell_refusal(backend, error, began, template, quiet=quiet, once=once)
         raise
     return lease
 
@@ -579,10 +580,21 @@ def _heard_by(on_lost: OnLost, block: Block | None) -> Callable[[Lease], object]
 
 
 def tell_refusal(
-    backend: Backend, error: RedlockError, began: float, template: str, *, quiet: bool = False
+    backend: Backend,
+    error: RedlockError,
+    began: float,
+    template: str,
+    *,
+    quiet: bool = False,
+    once: bool = False,
 ) -> None:
-    """Tell listeners that the names of ``error`` were refused to one who asked at ``began``."""
+    """Tell listeners that the names of ``error`` were refused to one who asked at ``began``.
+
+    To one who wants work to be done ``once``, the record of that work is no refusal.
+    """
     kind = EventKind.UNAVAILABLE if isinstance(error, NodesUnavailable) else EventKind.REFUSED
+    if once and error.code == ReasonCode.RECORDED:
+        kind = EventKind.DONE
     if events.wanted(kind):
         waited, votes = backend.policy.clock() - began, VoteCount.of(error.votes)
         event = Event(kind, backend.alias, error.name, waited, votes=votes, error=error)

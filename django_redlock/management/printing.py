@@ -103,11 +103,12 @@ class NodesCommand(BaseCommand):
         widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
         widths[-1] = len(heads[-1])  # it may be a sentence
         yield "  ".join(map(str.ljust, heads, widths)).rstrip()
-        yield "  ".join("-" * width for width in widths)
+        yield "  ".join(["-" * width for width in widths])
         for row, texts in zip(rows, cells, strict=True):
             padded = map(str.ljust, texts, widths)
-            moods = (row.get(f"{column}_mood", "") for column in columns)
-            yield "  ".join(map(self.styled, padded, moods)).rstrip()
+            moods: list[str] = [row.get(f"{column}_mood", "") for column in columns]
+            both = zip(padded, moods, strict=True)
+            yield "  ".join([self.styled(*each) if each[1] else each[0] for each in both]).rstrip()
         yield ""
 
 

@@ -112,7 +112,7 @@ class MemoryNode:
         keys: what is stored: key -> (value, expiry in milliseconds or None).
         fences: the counters, by field; "epoch" is there when the node was admitted, "empty" when
             a client missed it before.
-        held, marks, records: the indexes of names, by expiry.
+        held, marks, records, once: the indexes of names, by expiry.
         waits: names with waiters, by the time when that is old news.
         wakeups: what lies in the queues: queue -> (wakeup, expiry).
         blocked: the waiters in the queues, in order: told a wake-up, each says if it takes it.
@@ -125,6 +125,7 @@ class MemoryNode:
         self.held: dict[str, float] = {}
         self.marks: dict[str, float] = {}
         self.records: dict[str, float] = {}
+        self.once: dict[str, float] = {}
         self.waits: dict[str, float] = {}
         self.wakeups: dict[str, tuple[str, float]] = {}
         self.blocked: dict[str, list[Callable[[str], bool]]] = {}
@@ -407,9 +408,11 @@ class MemoryNode:
             kind = f"once::{request.at}:" if request.at else "done::"
             label = request.label or label_in(self.keys[key][0])
             self._set(key, f"{kind}{label}", life)
-            self.records[name] = int(self.clock()) + life
+            (self.once if request.at else self.records)[name] = int(self.clock()) + life
             recorded += 1
-        self.records = latest(self.records, int(self.clock()))
+        self.records, self.once = (
+            latest(index, int(self.clock())) for index in (self.records, self.once)
+        )
         if revoked:
             return ["GONE", list(revoked.values())[-1].encode()]
         return ["RECORDED", recorded] if recorded else ["GONE"]
@@ -445,11 +448,9 @@ class MemoryNode:
         """Describe held locks, marks or records: a page of an index, or some names."""
         prefix, names, after = request.prefix, request.names, 0
         if request.most:
-            by_key = {"held": self.held, "marks": self.marks, "records": self.records}
-            entries = next(
-                each for ending, each in by_key.items() if request.index.endswith(ending)
-            )
-            names, after = self._page(entries, request.most, start)
+            indexes = ("held", "marks", "records", "once")
+            entries = next(each for each in indexes if request.index.endswith(each))
+            names, after = self._page(getattr(self, entries), request.most, start)
         rows = []
         for name in names:
             described = _described(self.get(f"{prefix}{name}"), marks=prefix.endswith("mark:"))

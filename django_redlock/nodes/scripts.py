@@ -13,6 +13,7 @@ Keys of one deployment, all under one prefix (see ``protocol.LockKeys``):
     {prefix}mark:{name}  STRING  ``nonce:id`` of a queued task, with an expiry; ``core.completion``
     {prefix}marks        ZSET    names of marks, as ``held``
     {prefix}records      ZSET    names of the last completion records, as ``held``
+    {prefix}once         ZSET    names of the last records of work that is done once, as ``held``
 
 The name of a slot of a limited lock is the user's, the character ``core.slots.MARK`` and the slot.
 

@@ -13,6 +13,7 @@ from django_redlock.core.names import check_alias
 from django_redlock.core.reasons import printable
 from django_redlock.core.slots import name_of
 from django_redlock.inspection import HeldLock, LockStatus, survey
+from django_redlock.inspection.survey import slots_taken
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.options import check_limit
@@ -150,7 +151,7 @@ def stale(lease: Lease) -> None:
 
 
 def assert_free(*names: str, alias: str = "default", limit: int | None = None) -> None:
-    """Check that all these names are free, by asking the nodes.
+    """Check that all these names are free, by asking the nodes: as a lock, and each of its slots.
 
     A name that ``min_hold`` keeps is not free, nor is one whose work is recorded as done; one that
     a minority of the nodes has is. It asks by a blocking call, also in an event loop.
@@ -158,14 +159,18 @@ def assert_free(*names: str, alias: str = "default", limit: int | None = None) -
     Args:
         names: of locks, as text.
         alias: the alias whose nodes are asked.
-        limit: that of a limited lock: none of its slots is taken. ``state().each`` of the lock
-            tells of single slots.
+        limit: that of a limited lock: none of these slots is taken, and no other is looked at.
+            ``state().each`` of the lock tells of single slots.
 
     Raises:
         AssertionError: a name is taken, and by which holder; or no majority of the nodes votes.
         TypeError, ValueError: an argument makes no sense; the text says which.
     """
-    for lock in _look("assert_free", names, alias, limit):
+    looked = _look("assert_free", names, alias, limit)
+    if limit is None:
+        backend = conf.backend(alias)
+        looked += tuple(slot for name in names for slot in slots_taken(backend, name))
+    for lock in looked:
         if lock.kind not in FREE:
             raise AssertionError(_sentence(lock, alias))
 

@@ -87,7 +87,8 @@ class Reader(HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, tuple(sorted(name for name, _ in attrs))))
+        if tag != "wbr":  # where a name may be broken
+            self.elements.append((tag, tuple(sorted(name for name, _ in attrs))))
         self.links += [value for name, value in attrs if name == "href" and value and tag == "a"]
         if tag == "tr":
             self.rows.append([])
@@ -508,7 +509,7 @@ def test_the_number_of_requests_does_not_grow_with_tasks(memory, viewer, monkeyp
             queue(memory, "sync", f"account:{number}", f"id-{number}", *range(5))
             finish(memory, "sync", f"ended-{number}", *range(5))
         assert f"{2 * count} rows" in look(viewer, finished="on")
-        assert len(requests) == 4
+        assert len(requests) == 5
 
 
 # -- hostile text ---------------------------------------------------------------------------------

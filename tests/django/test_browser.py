@@ -289,6 +289,51 @@ def test_light_and_dark_wide_and_narrow(visit, tmp_path: Path, size, scheme):
     assert (tmp_path / f"locks-{scheme}-{size[0]}.png").stat().st_size > 10_000
 
 
+# In how many lines each word of the table of locks stands; a word has letters alone.
+LINES = """() => {
+  const broken = [];
+  for (const bdi of document.querySelectorAll(".redlock-locks bdi")) {
+    const texts = document.createTreeWalker(bdi, NodeFilter.SHOW_TEXT);
+    const range = document.createRange();
+    let node, word = "";
+    const end = () => {
+      const tops = new Set([...range.getClientRects()].map(each => Math.round(each.top)));
+      if (word.length > 1 && tops.size > 1) broken.push(word);
+      word = "";
+    };
+    while ((node = texts.nextNode())) {
+      for (let i = 0; i <= node.data.length; i++) {
+        if (/[a-z]/i.test(node.data[i] ?? "")) {
+          if (!word) range.setStart(node, i);
+          word += node.data[i];
+          range.setEnd(node, i + 1);
+        } else if (word && i < node.data.length) end();
+      }
+    }
+    end();
+  }
+  return broken;
+}"""
+
+
+@pytest.mark.parametrize("size", [DESK, LAPTOP, PHONE], ids=["desk", "laptop", "phone"])
+def test_no_name_is_broken_inside_of_a_word(visit, size):
+    """Nor that of a holder; five columns of nodes leave little room."""
+    nodes = group("default")
+    for name in ("run:reports.tasks.reconciliation:4f1c09a2", "reconciliation:customer/4711"):
+        label = f"worker-2:871(reports.tasks.reconciliation):{uuid.uuid4()}"
+        put(nodes, name, f"{A}:1795854357685844:{label}", *range(5))
+    with elsewhere("invoice:42", ttl=60):
+        page = visit(size).page
+        assert page.evaluate(LINES) == []
+        for element in ("html", ".results"):
+            assert page.eval_on_selector(element, "e => e.scrollWidth - e.clientWidth") <= 0
+        page.eval_on_selector_all("wbr", "all => all.forEach(each => each.remove())")
+        rule = ".redlock-locks bdi { overflow-wrap: anywhere; display: block; width: 5rem; }"
+        page.evaluate("rule => document.styleSheets[0].insertRule(rule)", rule)
+        assert "reconciliation" in page.evaluate(LINES)  # it would notice
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 def test_slots_of_a_limited_lock(visit, size, scheme):

@@ -202,4 +202,4 @@ def test_what_is_wrong_with_a_form_stays(visit):  # noqa: F811
             arg=[LEFT, before],
         )
         page.wait_for_timeout(3 * EVERY * 1000)
-        assert "Look again: the holder has changed" in page.inner_text("[role=alert]")
+        assert "Look again: this has changed" in page.inner_text("[role=alert]")

@@ -54,14 +54,15 @@ def test_the_name_is_the_title_and_the_heading(viewer, name):
     title = escape(printable(name))
     text = shown(viewer, name).content.decode()
     assert f"<title>{title} | " in text
-    assert f'<h1 class="redlock-name"><bdi>{title}</bdi></h1>' in text
+    heading = f'<h1 class="redlock-name"><bdi>{title}</bdi></h1>'
+    assert heading in text.replace("<wbr>", "")  # where it may be broken
 
 
 def test_a_slot_is_named_in_the_heading(viewer):
     """With its number."""
     with redlock("openai", limit=3) as lease:
         text = viewer.get(LOCK, {"name": "openai", "slot": lease.slot}).content.decode()
-    assert f"<bdi>openai (slot {lease.slot} of 3)</bdi></h1>" in text
+    assert f"<bdi>openai (slot {lease.slot} of 3)</bdi></h1>" in text.replace("<wbr>", "")
 
 
 def test_without_a_majority_it_is_said_why(viewer, memory):
@@ -86,12 +87,11 @@ def test_names_cannot_break_the_page(viewer, name):
 def test_a_waiter_is_told(viewer, redlock_nodes):
     """As the nodes know it: of how many waiters, none of them does."""
     with redlock("name"):
-        assert "No node was told of a waiter" in shown(viewer, "name").content.decode()
+        assert "Nobody is waiting for this lock." in shown(viewer, "name").content.decode()
         with pytest.raises(LockTaken):
             redlock("name").acquire(wait=0.05)
         assert shown(viewer, "name").context["lock"]["waited"] == 5
-        text = shown(viewer, "name").content.decode()
-        assert "Somebody waits for it: 5 nodes were told so" in text
+        assert "Somebody is waiting for this lock." in shown(viewer, "name").content.decode()
         eventually(lambda: not shown(viewer, "name").context["lock"]["waited"])
 
 

@@ -18,7 +18,7 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 
-from django_redlock import conf
+from django_redlock import conf, redlock
 from django_redlock.core import completion
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 from tests.docs.test_runbook_page import RUNBOOK
@@ -235,6 +235,18 @@ def test_a_mark_that_is_stuck(nodes):
     eventually(lambda: "account:7" not in asked("redlock_status", nodes.urls))
 
 
+def test_work_that_is_done_once(nodes):
+    """How long ago it was done; by the words of the command it is done again."""
+    question = "Was work of `once` done, and when?"
+    settings = {"default": ALIAS | {"NODES": nodes.urls}}
+    with override_settings(REDLOCK=settings), redlock("digest").once(keep=3600):
+        pass
+    out = answer(question, nodes.urls)
+    assert re.search(r"^digest +\S+ +\d+ s ago +5 of 5 .* done$", out, re.MULTILINE)
+    asked("redlock_release digest --yes", nodes.urls)
+    silent(question, nodes.urls)
+
+
 DRILLED = {
     "May the nodes' user do all that locks need?",
     "Does a node take no more writes?",
@@ -244,6 +256,7 @@ DRILLED = {
     "Is a server too old?",
     "Does a node hang?",
     "Who has held a lock for too long?",
+    "Was work of `once` done, and when?",
     "Which task waits, and never runs?",
 }
 

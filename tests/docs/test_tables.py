@@ -152,7 +152,7 @@ def test_the_texts_that_users_read():
     """The page about errors has the texts that are answered."""
     read = table("docs/how-to/errors.md", "Status", "Your users read").column("Your users read")
     assert read[:3] == [refusals._TAKEN, refusals._UNAVAILABLE, refusals._BEGUN]
-    assert read[3:5] == [answers._AGAIN, answers._DETAILS["lacks"]]
+    assert read[3:5] == [answers._AGAIN, answers._RELOAD]
     assert read[6:] == [answers._DETAILS["size"], answers._FOR_PEOPLE["other"]]
 
 

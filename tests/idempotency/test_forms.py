@@ -170,13 +170,15 @@ def test_nobodys_key_is_told_to_the_developer(caplog):
 
 
 def test_a_form_without_the_tag_is_told_to_the_developer(caplog):
-    """The same, and nobody is asked to open the form, which would be the same.
+    """A page that was open while the site got a new version has no key either, and then has one.
 
-    A program is told itself, unlogged.
+    Nobody else can mend the form, so it asks who sees this twice to say so. A program is told
+    itself, unlogged.
     """
     browser = Browser(without_tag)
-    shown, logged = refused(browser, caplog)
+    shown, logged = refused(browser, caplog, BACK)
     assert "key" not in shown
+    assert "If you see this page again, please tell the people who run this site." in shown
     assert "{% load idempotency %}{% idempotency_key %} into the form, or key=" in logged
     caplog.clear()
     other = Browser(page, anybody(order), *SESSIONS)

@@ -203,7 +203,18 @@ def test_a_page_says_why_a_form_is_refused():
     with override_settings(LANGUAGE_CODE="de"):
         answer = shop.send(None, data="seats=2", content_type=kind, accept="text/html")
     assert answer.status_code == 400
-    assert "<h1>Bitte senden Sie neu</h1>" in answer.content.decode()
+    assert "<h1>Wir konnten dieses Formular nicht verarbeiten</h1>" in answer.content.decode()
+
+
+@pytest.mark.parametrize("page", ["", "http://testserver/cart/"])
+def test_a_page_that_refuses_a_form_leads_back_to_it(page):
+    """Sent again as it is, the form would get the same answer: nobody is told to do that."""
+    shop, kind = Shop(anybody(order)), "application/x-www-form-urlencoded"
+    sent = {"content_type": kind, "accept": "text/html", "referer": page}
+    answer = shop.send(None, data="seats=2", **sent).content.decode()
+    assert "Please open the form again and send it once more." in answer
+    assert "tell the people who run this site" in answer
+    assert f'<a href="{page or "/pay/"}">Open the form again</a>' in answer
 
 
 # -- checks ----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -359,6 +360,15 @@ def test_numbers_that_a_float_has_are_compared_by_their_value():
     shop = Shop(anybody(order))
     first = shop.send(data='{"a": 0.30000000000000004, "b": 1.50, "c": -1e2}')
     assert_same(first, shop.send(data='{"c": -100.0, "b": 15e-1, "a": 0.300000000000000040}'))
+
+
+@pytest.mark.parametrize("number", ["1e16", "-1.5e300", "123456789012345680.0"])
+def test_a_number_that_a_database_has_written_out_is_the_same(number):
+    """Python writes 1e+16; JavaScript and PostgreSQL's jsonb write 10000000000000000."""
+    shop = Shop(anybody(order))
+    first = shop.send(data=f'{{"a": {number}}}')
+    assert_same(first, shop.send(data=f'{{"a": {int(Decimal(number))}}}'))
+    assert shop.send(data=f'{{"a": {int(Decimal(number)) + 1}}}').status_code == 422
 
 
 def test_numbers_that_are_compared_as_floats_are_noticed(monkeypatch):

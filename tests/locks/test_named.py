@@ -59,6 +59,9 @@ def test_it_is_the_lock_of_the_name():
         ("a:{x}", {"x": "b"}, "a:b"),
         ("a:{x}", {"x": ID}, f"a:{ID}"),
         ("a:{x}", {"x": decimal.Decimal("1.50")}, "a:1.50"),
+        ("a:{x}", {"x": 1e16}, "a:10000000000000000"),  # as a queue in PostgreSQL gives it back
+        ("a:{x}", {"x": -1.5e300}, f"a:{-15 * 10**299}"),
+        ("a:{x}", {"x": 1e15}, "a:1000000000000000.0"),
         ("a:{x:%Y-%m}", {"x": dt.date(2026, 3, 1)}, "a:2026-03"),
         ("a:{x:>{width}}", {"x": 7, "width": 3}, "a:  7"),
         ("a:{x.pk}", {"x": Hall(pk=5)}, "a:5"),

@@ -39,7 +39,7 @@ from tests.support.waiting import eventually
 
 PREFIX = "pair:"
 FENCES, HELD, WAITS = f"{PREFIX}fences", f"{PREFIX}held", f"{PREFIX}waits"
-MARKS, RECORDS = f"{PREFIX}marks", f"{PREFIX}records"
+MARKS, RECORDS, ONCE = (f"{PREFIX}{each}" for each in ("marks", "records", "once"))
 LOCK, QUEUE = f"{PREFIX}lock:", f"{PREFIX}queue:"
 NONCES = [f"{number:032x}" for number in (1, 2, 0xABC)]
 ECHO = f"{7:032x}"
@@ -115,7 +115,7 @@ class Pair:
         fences = {key.decode(): int(told) for key, told in self.client.hgetall(FENCES).items()}
         assert self.memory.fences == fences
         now = time.time() * 1000 + 1000
-        for key in (HELD, WAITS, MARKS, RECORDS):
+        for key in (HELD, WAITS, MARKS, RECORDS, ONCE):
             entries = {
                 name.decode(): slot(due - now)
                 for name, due in self.client.zrange(key, 0, -1, withscores=True)
@@ -1106,8 +1106,8 @@ def test_work_that_was_done_once_tells_when(pair):
     assert pair.release(NONCES[0], ["a"])[1] == b"GONE"
     (row,) = pair.survey(["a"])[2]
     assert (row[1], row[4], row[5]) == (b"once", b"12345", b"me")
-    assert [each[0] for each in pair.survey(index=RECORDS)[2]] == [b"a"]
-    assert pair.survey(index=HELD)[2] == []
+    assert [each[0] for each in pair.survey(index=ONCE)[2]] == [b"a"]
+    assert pair.survey(index=HELD)[2] == pair.survey(index=RECORDS)[2] == []
     assert pair.revoke("a", row[2].decode(), now=True)[1] == b"REVOKED"
     assert pair.client.get(f"{LOCK}a") is None
 

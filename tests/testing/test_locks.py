@@ -409,7 +409,11 @@ def test_all_slots_are_taken_or_some(aliases):
             redlock("openai", limit=3).acquire(wait=0)
         assert refused.value.holder == "web-2"
         assert_taken("openai", limit=3)
-        assert_free("openai")  # the lock without a limit
+        assert not redlock("openai").state().held  # the lock without a limit
+        with pytest.raises(
+            AssertionError, match=r"^'openai' \(slot 0 of 3\) of 'default' is taken"
+        ):
+            assert_free("openai")
         with redlock("openai", limit=4) as lease:
             assert lease.slot == 3
         with pytest.raises(AssertionError, match=r"^'openai' \(slot 3\) of 'default' is free"):

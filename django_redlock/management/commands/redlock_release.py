@@ -60,7 +60,8 @@ class Command(BaseCommand):
     help = (
         "Take locks away from their holders, such as workers that hang. The lease ends at the "
         "holder's next renewal, and the name is free when the holder's time is over, so two leases "
-        "are never valid at a time. No process is ended. Exit status: 0 done, 1 nothing was taken "
+        "are never valid at a time. No process is ended. Of work that is done once the record is "
+        "removed, and the work may be done again. Exit status: 0 done, 1 nothing was taken "
         "away, 69 too few nodes could be asked, or it is not yet done on a majority: run it again."
     )
     requires_system_checks = ()  # it must run when something is wrong
@@ -150,7 +151,8 @@ class Command(BaseCommand):
         if options["dry_run"]:
             return
         if not options["yes"]:
-            self._ask(now=options["now"])
+            again = all(lock.kind is LockStatus.DONE for lock in report.locks)
+            self._ask(now=options["now"] and not again, again=again)
         self._take(backend, report.locks, why, now=options["now"])
 
     def _clear(self, backend: Backend, task_id: str, *, dry: bool, sure: bool) -> None:
@@ -171,7 +173,8 @@ class Command(BaseCommand):
             raise _no_task(task_id, report)
         for each in found:
             row = rows.lock(each, report.nodes, report.majority)
-            self._say(f"{printable(each.task)} {task_id}: {row['is']}, on {row['on']} nodes")
+            where = f",{row['on_nodes']}" if row["on_nodes"] else ""
+            self._say(f"{printable(each.task)} {task_id}: {row['is']}{where}")
         runs = [lock for lock in found if lock.kind is LockStatus.HELD]
         if runs:  # it may hold the name of its message, besides
             held = [each.name for each in runs if not is_run_name(each.name, each.task)]
@@ -188,8 +191,10 @@ class Command(BaseCommand):
         if replied < size:
             self._say("The others may still know of it: run this again when they are back.")
 
-    def _ask(self, *, now: bool) -> None:
+    def _ask(self, *, now: bool, again: bool = False) -> None:
         """Ask whether to go on; with ``now`` for a word that nobody types by habit.
+
+        With ``again`` nobody has a lock: work that was done is to be done again.
 
         Raises:
             CommandError: nobody is there to ask, or the answer is no.
@@ -203,7 +208,8 @@ class Command(BaseCommand):
             )
         word = "now" if now else "yes"
         try:
-            said = input(f"Take it away? Type '{word}': ")
+            question = "Let it be done again?" if again else "Take it away?"
+            said = input(f"{question} Type '{word}': ")
         except (EOFError, KeyboardInterrupt):  # Ctrl-D, Ctrl-C
             self._say("")
             said = ""
@@ -313,13 +319,16 @@ def _no_task(task_id: str, found: Report) -> CommandError:
 
 def shown(row: dict[str, Any]) -> str:
     """Say in one line what ``redlock_status`` has in a row."""
-    parts = [f"{row['lock']}: {row['is']}", f"by {row['holder']}", f"on {row['on']} nodes"]
+    parts = [f"{row['lock']}: {row['is']}", f"by {row['holder']}", row["on_nodes"].strip()]
+    if row["is_done"]:
+        when = f"at {row['since']:%Y-%m-%d %H:%M:%S} UTC, {row['held_for']}"
+        return ", ".join(filter(None, [*parts, when, f"not again for {row['again_in']}"]))
     if row["fence"]:
         parts.append(f"fence {row['fence']}")
     if row["held_for"]:
         parts.append(f"for {row['held_for']}")
     parts.append(f"{row['seconds_left']} s left" if row["low"] else row["seconds_left"])
-    return ", ".join(parts)
+    return ", ".join(filter(None, parts))
 
 
 def _user() -> str:

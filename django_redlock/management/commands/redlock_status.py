@@ -56,8 +56,8 @@ class Command(NodesCommand):
             type=int,
             default=LIMIT,
             metavar="N",
-            help="show at most N locks, N queued and N finished tasks of each alias, besides locks "
-            "that are named (default: %(default)s)",
+            help="show at most N locks, N records of once, N queued and N finished tasks of each "
+            "alias, besides locks that are named (default: %(default)s)",
         )
         parser.add_argument(
             "--older-than",
@@ -101,6 +101,7 @@ class Command(NodesCommand):
             wanted = Wanted(
                 options["names"],
                 finished=options["finished"],
+                once=not options["prometheus"],
                 older_than=options["older_than"],
                 problems=options["problems"],
             )
@@ -121,7 +122,9 @@ class Command(NodesCommand):
         for advice in found.advice:
             yield from (printable(str(advice)), "")
         locks = [rows.lock(each, found.nodes, found.majority) for each in found.locks]
-        yield from self.table(rows.LOCK_COLUMNS, locks)
+        left_out = rows.OF_SEVERAL if len(found.nodes) == 1 else ()
+        columns = [each for each in rows.LOCK_COLUMNS if each not in left_out]
+        yield from self.table(columns, locks)
         yield from rows.notes(found, wanted)
 
     def _watch(self, backends: list[Backend], wanted: Wanted, options: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@
 -- With ``granted`` somebody puts a record back that another node has. The key has had the nonce since
 -- it was granted for so many milliseconds, and ``life`` counts from then: a message that was late must
 -- not prolong a record. One whose time is over is freed.
--- A record is no held name, so that index forgets it. The index of records, beside it, has the last
+-- A record is no held name, so that index forgets it. The index of its kind, beside it, has the last
 -- 10,000 of them, and a few more until it is trimmed now and then. Its writes may fail: a record is
 -- worth more.
 -- Of a lease that was revoked nothing is recorded: its names are freed, for its holder lets go.
@@ -14,7 +14,7 @@
 -- why
 local nonce, n, labels, revoked = ARGV[1], 0, {}, nil
 local granted, kind = tonumber(ARGV[5]), ARGV[3] == '0' and 'done::' or 'once::' .. ARGV[3] .. ':'
-local records = string.gsub(KEYS[1], 'held$', 'records')
+local records = string.gsub(KEYS[1], 'held$', ARGV[3] == '0' and 'records' or 'once')
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 for i = 2, #KEYS do

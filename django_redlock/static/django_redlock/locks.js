@@ -16,7 +16,7 @@
     const gone = (performance.now() - asked) / 1000;
     for (const clock of tables.querySelectorAll("[data-redlock-left]")) {
       const left = Math.max(0, Number(clock.dataset.redlockLeft) - gone);
-      clock.textContent = left.toFixed(1);
+      clock.textContent = left.toFixed(left < 10000 ? 1 : 0); // as the server writes them
       clock.classList.toggle("redlock-over", left === 0);
     }
   }
