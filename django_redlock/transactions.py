@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 
 BEGUN: Final = "redlock_begun"  # the attribute of a connection: its last TransactionUnderLock
+ABORTED: Final = 3  # as psycopg and libpq number it: each statement is refused until a ROLLBACK
+COMMITTED: Final = "The transaction of the block is committed: the error came behind the COMMIT."
 
 
 class EveryDatabase(set[str]):
@@ -163,6 +165,9 @@ class TransactionUnderLock:
     handler arrives there between the end of the body and the ROLLBACK, ``Atomic`` sets the
     connection to autocommit, by which SQLite and MySQL commit what the failed body wrote.
 
+    Attributes:
+        committed: whether it is known to be committed. A COMMIT whose reply is lost is not known.
+
     Args:
         using: the alias of the database. None: "default".
 
@@ -176,6 +181,7 @@ class TransactionUnderLock:
         check_autocommit(alias)
         self._connection = connections[alias]
         self._atomic: Any = transaction.atomic(using=alias, durable=True)
+        self.committed = False
         self._in_testcase = False
         self._thread = 0  # where it has begun and has not ended
         self._pid = 0
@@ -198,20 +204,35 @@ class TransactionUnderLock:
         self._block, self._thread, self._pid = block, get_ident(), os.getpid()
         setattr(self._connection, BEGUN, self)
         self._atomic.__enter__()
+        if not self._in_testcase:  # whose tests may capture the functions, and count them
+            self._connection.on_commit(self._note)  # the first one, so no other keeps it from it
+
+    def _note(self) -> None:
+        self.committed = True
 
     def commit(self) -> None:
-        """Commit it, unless the body asked for the rollback by ``set_rollback``.
+        """Commit it, or roll back where a COMMIT would; ``committed`` tells which it was.
 
         Raises:
-            Error: of the database; ``Exception``: of a function that ``on_commit`` registered.
+            Error: of the database; ``Exception``: of a function that ``on_commit`` registered. A
+                note of the exception says so where the transaction is committed all the same.
         """
         if self._thread != get_ident() or self._pid != os.getpid():
             raise RuntimeError("a transaction ends in another thread or process than it began")
-        if self._connection.needs_rollback:
+        # After an error that the body has caught, the COMMIT of PostgreSQL is a ROLLBACK, which is
+        # no error, and Django would call the functions of ``on_commit``.
+        info = getattr(self._connection.connection, "info", None)
+        if self._connection.needs_rollback or getattr(info, "transaction_status", 0) == ABORTED:
             self.roll_back()
-        else:
+            return
+        try:
             self._atomic.__exit__(None, None, None)
-            self._thread = 0
+        except BaseException as error:
+            if self.committed:
+                error.add_note(COMMITTED)
+            raise
+        self.committed = True  # of a savepoint, in a TestCase
+        self._thread = 0
 
     def roll_back(self) -> None:
         """Roll back, unless it has ended; leave the connection as it was before."""
