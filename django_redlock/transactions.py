@@ -231,7 +231,7 @@ class TransactionUnderLock:
             if self.committed:
                 error.add_note(COMMITTED)
             raise
-        self.committed = True  # of a savepoint, in a TestCase
+        self.committed |= self._in_testcase
         self._thread = 0
 
     def roll_back(self) -> None:

@@ -63,7 +63,7 @@ class IdempotentWork:
 
     @property
     def result(self) -> Any:
-        """What is stored, if the block ends without an exception: anything that JSON can have.
+        """What is stored if the block ends without an exception; anything that JSON can have.
 
         Dates, UUIDs and decimals become texts. Where ``done``, it is that of the first time.
 
@@ -142,7 +142,8 @@ def idempotent_work(
     """Return work that is done once: a task that is delivered again returns its first result.
 
     The block runs in a transaction of the database, in a lock, as by ``redlock(...).atomic()``. If
-    it raises, the transaction rolls back, and the next time is a first one.
+    it raises, the transaction rolls back, and the next time is a first one. Python runs the block
+    anyway, so its body asks ``work.done``: one that does not is rolled back by a RuntimeError.
 
     Args:
         scope: whose keys they are, e.g. the name of the task.

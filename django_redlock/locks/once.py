@@ -172,7 +172,9 @@ class OnceLock:
     def atomic(self, using: str | None = None) -> OnceLock:
         """Put a database transaction into the block: lock, BEGIN, body, COMMIT, record.
 
-        A run that is not fresh begins no transaction. The rest is as for ``Lock.atomic``.
+        A run that is not fresh begins no transaction. The record is left if the transaction is
+        known to be committed, also where a function of ``on_commit`` raises behind the COMMIT. The
+        rest is as for ``Lock.atomic``.
 
         Args:
             using: the alias of the database. None: "default".
