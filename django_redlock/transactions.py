@@ -28,6 +28,7 @@ from django_redlock.nodes.background import running_loop
 from .locks.atomic import NO_ASYNC
 
 if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
     from django.http import HttpRequest
 
 
@@ -145,6 +146,16 @@ def check_autocommit(alias: str) -> None:
         raise RuntimeError(msg)
 
 
+def is_spoiled(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether the open transaction of this connection can only be rolled back.
+
+    By ``set_rollback``, or after an error that was caught: Django notes it, or PostgreSQL does. The
+    COMMIT of PostgreSQL is a ROLLBACK then, without an error, so that Django takes it for a COMMIT.
+    """
+    info = getattr(connection.connection, "info", None)
+    return connection.needs_rollback or getattr(info, "transaction_status", 0) == ABORTED
+
+
 def end_torn(**_: object) -> None:
     """Roll back in this thread what blocks of ``Lock.atomic`` have left open that are gone.
 
@@ -219,10 +230,7 @@ class TransactionUnderLock:
         """
         if self._thread != get_ident() or self._pid != os.getpid():
             raise RuntimeError("a transaction ends in another thread or process than it began")
-        # After an error that the body has caught, the COMMIT of PostgreSQL is a ROLLBACK, which is
-        # no error, and Django would call the functions of ``on_commit``.
-        info = getattr(self._connection.connection, "info", None)
-        if self._connection.needs_rollback or getattr(info, "transaction_status", 0) == ABORTED:
+        if is_spoiled(self._connection):
             self.roll_back()
             return
         try:
