@@ -73,8 +73,7 @@ class Group(Protocol):
 class Transaction(Protocol):
     """A database transaction, as the block of ``Lock.atomic`` uses it.
 
-    Attributes:
-        committed: whether it is known to be committed.
+    ``committed`` tells whether it is known to be committed; ``commit`` may raise behind that.
     """
 
     committed: bool
@@ -83,10 +82,7 @@ class Transaction(Protocol):
         """Begin it; ``block`` returns None once the block is gone that is to end it."""
 
     def commit(self) -> None:
-        """Commit it, or roll back where the body wants that; if it raises, ``roll_back`` is called.
-
-        It may raise behind the COMMIT.
-        """
+        """Commit it, or roll back if the body wants that; ``roll_back`` is called if it raises."""
 
     def roll_back(self) -> None:
         """Roll back, unless it has ended; may be called again, and in the middle of anything."""

@@ -234,7 +234,7 @@ def make(alias: str, setting: Mapping[str, Any]) -> Backend:
             in_transaction=in_transaction,
             atomic=under_lock,
             refuse_event_loop=refuse_event_loop,
-            strict=is_strict,
+            strict=lambda: settings.DEBUG or in_tests(),
         )
     except ValueError as error:
         raise ImproperlyConfigured(f"REDLOCK[{alias!r}]['TTL']: {error}") from None
@@ -246,11 +246,6 @@ def make(alias: str, setting: Mapping[str, Any]) -> Backend:
 )
 def refuse_event_loop() -> None:
     """Raise SynchronousOnlyOperation if an event loop runs in this thread, as the ORM does."""
-
-
-def is_strict() -> bool:
-    """Return whether a mistake that would be logged is raised: under ``DEBUG``, and in tests."""
-    return settings.DEBUG or in_tests()
 
 
 def _group(alias: str, values: Mapping[str, Any]) -> Group:

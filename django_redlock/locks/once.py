@@ -5,12 +5,11 @@ on the nodes in place of a release, with when the work was done (``core.completi
 that asks for the name in that time gets a ``OnceRun`` that is not fresh, and holds nothing.
 
 The record is written last: a crash before it lets the work be done again, one after it does not.
-With ``OnceLock.atomic`` the order is lock, BEGIN, body, COMMIT, record. A transaction that was
-rolled back leaves no record, though its body did not fail. One that was committed does, though a
-function of ``on_commit`` raised.
+With ``OnceLock.atomic`` the order is lock, BEGIN, body, COMMIT, record. What is recorded is the
+COMMIT, and not that the body did not fail, or that nothing was raised behind it.
 
-Python enters the block anyway, so its body has to look whether the work is to be done. A body that
-has not looked is a mistake that does the work each time, and the end of the block says so.
+Python runs the body anyway. One that does not look whether its work is to be done would do it each
+time, so the end of the block says so.
 """
 
 from __future__ import annotations
@@ -253,12 +252,11 @@ class OnceLock:
     # -- the end of a block ---------------------------------------------------------------------
 
     def check_asked(self, block: Block) -> None:
-        """Say that the body, which did not fail, has not looked whether its work is to be done.
+        """Say that the body has not looked whether its work is to be done; it did not fail.
 
         Raises:
-            RuntimeError: it has not, and the work was done before, or is rolled back now, or a
-                mistake is raised at once here (``Backend.strict``): as any block that raises, this
-                one leaves no record.
+            RuntimeError: as any block that raises, a first one leaves no record then. Where it is
+                deployed, work that is done by now is only logged and recorded.
         """
         if block.target.asked:
             return
@@ -318,10 +316,7 @@ def _end(block: Block, once: OnceLock, kind: type[BaseException] | None) -> None
 
 
 def _undo(block: Block) -> None:
-    """Roll back what is not committed, and release what is not recorded.
-
-    Work that is committed is recorded, whatever was raised behind the COMMIT.
-    """
+    """Roll back and release; but record what is committed, whatever was raised behind that."""
     lease = block.held
     if not isinstance(lease, Lease):
         return
