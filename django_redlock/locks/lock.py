@@ -352,8 +352,11 @@ class Lock:
 
         When the block has succeeded, and before the lock is free, the nodes record that its work is
         done. A caller that asks for the name in that time learns when that was, and has nothing to
-        do. A block that raised leaves no record, nor does one whose lease was lost or revoked. It
-        is not *exactly once*: a process that dies between the work and the record leaves none.
+        do. Python runs its block anyway, so the body has to ask: ``if run.fresh:``. A body that
+        does not ask is told (RuntimeError, or an error in the log where its work is done by then).
+
+        A block that raised leaves no record, nor does one whose lease was lost or revoked. It is
+        *at least once*: a process that dies between the work and the record leaves none.
 
         Use it in ``with`` or ``async with``, or as a decorator of a function; ``atomic`` of it adds
         a transaction.
