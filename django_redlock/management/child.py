@@ -224,15 +224,13 @@ class Job:
 
         Ctrl-C reaches the group alone. The guardian is in it, and keeps such a signal pending.
         """
-        pending = 0
+        came = self._heard
         with suppress(OSError):  # no /proc
             text = Path(f"/proc/{self.group}/status").read_text(encoding="utf-8")
             pending = int(re.findall(r"ShdPnd:\s*(\w+)", text)[0], 16)
-        for number in FORWARDED:
-            came = number in self._heard or pending >> (number - 1) & 1
-            if came and signal.getsignal(number) is not signal.SIG_IGN:
-                return number
-        return 0
+            came |= {number for number in FORWARDED if pending >> (number - 1) & 1}
+        heeded = (each for each in FORWARDED if signal.getsignal(each) is not signal.SIG_IGN)
+        return next((each for each in heeded if each in came), 0)
 
     def _is_watched(self) -> bool:
         """Return False if the guardian was killed; it is not reaped, for its number is in use."""

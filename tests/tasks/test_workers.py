@@ -22,12 +22,23 @@ TTL = 2
 @pytest.fixture
 def site(redlock_embedded: EmbeddedNodes, tmp_path: Path) -> Site:
     """A site whose locks are those of embedded nodes, as new."""
-    locks = redlock_embedded.settings(MAX_TTL=TTL, NODE_TIMEOUT=10, RESTART_GUARD=False)
-    for node in redlock_embedded:
+    return made(redlock_embedded, tmp_path, TTL)
+
+
+@pytest.fixture
+def patient_site(redlock_embedded: EmbeddedNodes, tmp_path: Path) -> Site:
+    """A site none of whose workers loses its lock, however busy this machine is."""
+    return made(redlock_embedded, tmp_path, LONG)
+
+
+def made(nodes: EmbeddedNodes, folder: Path, ttl: float) -> Site:
+    """Return a site whose locks are those of these nodes, as new."""
+    locks = nodes.settings(MAX_TTL=ttl, NODE_TIMEOUT=10, RESTART_GUARD=False)
+    for node in nodes:
         with closing(node.client()) as client:
             for key in client.scan_iter("redlock:[!f]*"):
                 client.delete(key)
-    return Site(tmp_path, locks)
+    return Site(folder, locks)
 
 
 def keys(nodes: EmbeddedNodes, kind: str) -> set[bytes]:
@@ -68,6 +79,57 @@ def test_the_task_of_a_killed_worker_runs_again_and_what_has_finished_does_not(
             eventually(lambda: not site.unfinished(), within=LONG, what="a copy that ends")
     assert count(site, "begun") == 2
     assert keys(redlock_embedded, "mark") == set()
+
+
+def rows(site: Site) -> int:
+    """How many tasks are in the table."""
+    ((count,),) = site.sql(f"SELECT COUNT(*) FROM {TABLE}")  # noqa: S608 - a name of ours
+    return int(count)
+
+
+@pytest.mark.slow
+def test_the_fourth_task_of_a_limit_comes_back_and_runs(patient_site):
+    """``limit=3`` and nothing else: it waits for a slot, and is not taken for done."""
+    site = patient_site
+    gate = Path(f"{site.log}.k0")
+    gate.touch()
+    site.run("-m", "tests.tasks.asking", "limited", "4", "1")
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(site.worker())
+        eventually(lambda: rows(site) > 4, within=LONG, what="a task that comes back later")
+        eventually(lambda: count(site, "begun") == 3, within=LONG, what="three runs")
+        gate.unlink()
+        eventually(lambda: not site.unfinished(), within=LONG, what="the fourth run")
+    assert (count(site, "begun"), count(site, "ended")) == (4, 4)
+
+
+@pytest.mark.nightly
+def test_a_limit_is_used_and_others_do_not_wait(patient_site):
+    """Forty runs of 3 s, two at a time, by four workers, beside others that are short.
+
+    They take 75 s at most, where 60 s are ideal, and ten rows each; 19 of 20 of the others begin
+    within a second.
+    """
+    site = patient_site
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(site.worker())
+        site.run("-m", "tests.tasks.asking", "steady", "40", "1")
+        others = site.start("-m", "tests.tasks.asking", "naive", "120", "1000000000", "7", "0.5")
+        assert others.communicate(timeout=2 * LONG)
+        eventually(lambda: not site.unfinished(), within=2 * LONG, what="all tasks")
+    events = site.events()
+    runs = [each.at for each in events if each.key == "k0" and each.event != "asked"]
+    asked = {each.key: each.at for each in events if each.event == "asked" and each.key != "k0"}
+    begun = {each.key: each.at for each in events if each.event == "begun"}
+    late = sorted(begun[key] - at for key, at in asked.items())
+    took, each_rows = runs[-1] - runs[0], (rows(site) - 120) / 40
+    print(f"\n{took:.1f} s, {each_rows:.1f} rows each, others {late[114]:.2f} s")
+    assert len(runs) == 80
+    assert took <= 1.25 * 60
+    assert each_rows <= 10
+    assert late[114] <= 1
 
 
 def storm(site: Site, task: str, *, processes: int, each: int, names: int, kills: int) -> list[str]:
