@@ -411,13 +411,16 @@ def test_the_decorator_for_celery_is_refused_at_the_definition(desk):
         task_of(wrong)
 
 
+def bill(year):
+    """Another one, which a test makes a task by the wrong decorator."""
+
+
 def test_the_decorator_for_celery_is_refused_on_any_backend(desk, monkeypatch):
     """One that is not ours lets it be defined: a check names it, and a run fails and says why."""
     celery = pytest.importorskip("django_redlock.celery")
-    monkeypatch.setattr(sys.modules[__name__], "report", report)
-    wrong = task_of(backend="bare")(celery.locked_task("report:{year}", on_conflict="skip")(report))
-    monkeypatch.setattr(sys.modules[__name__], "report", wrong)
-    (said,) = [each for each in check_tasks() if "test_runs.report" in each.msg]
+    wrong = task_of(backend="bare")(celery.locked_task("report:{year}")(bill))
+    monkeypatch.setattr(sys.modules[__name__], "bill", wrong)
+    (said,) = [each for each in check_tasks() if "test_runs.bill" in each.msg]
     assert said.id == "django_redlock.E002"
     assert str(said.hint).startswith("Import it from django_redlock.tasks.")
     result = wrong.enqueue(2024)
@@ -425,7 +428,7 @@ def test_the_decorator_for_celery_is_refused_on_any_backend(desk, monkeypatch):
         desk.work("bare")
     result.refresh()
     assert (result.status, result.errors[0].exception_class) == (FAILED, TypeError)
-    assert "report has the @locked_task of Celery's tasks: import it from django_redlock.tasks" in (
+    assert "bill has the @locked_task of Celery's tasks: import it from django_redlock.tasks" in (
         result.errors[0].traceback
     )
 
