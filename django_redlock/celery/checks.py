@@ -28,7 +28,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import conf
 from django_redlock.checks import KnownLock, check_options, check_using, documented, of_names
-from django_redlock.work.plan import OF_DJANGO, Plan, plan_of
+from django_redlock.work.plan import OF_DJANGO, Plan, djangos_task, plan_of
 
 from .backoff import visibility_timeout
 from .publishing import seconds_queued
@@ -163,7 +163,7 @@ def _found() -> list[checks.CheckMessage]:
 
 
 def _impossible(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
-    if plan.owner == OF_DJANGO:
+    if plan.owner == OF_DJANGO and not djangos_task(task.run):
         yield checks.Error(
             f"The task {task.name} has the @locked_task of Django's own tasks, and fails in each "
             "run.",

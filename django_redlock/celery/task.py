@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, Never, TypeVar, overload
@@ -33,7 +32,14 @@ from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.locks.once import OnceRun
 from django_redlock.locks.options import unknown_keywords
 from django_redlock.locks.template import LockTemplate
-from django_redlock.work.plan import OF_CELERY, OnDuplicate, Plan, plan_of, wrong_decorator
+from django_redlock.work.plan import (
+    OF_CELERY,
+    OnDuplicate,
+    Plan,
+    djangos_task,
+    plan_of,
+    wrong_decorator,
+)
 
 from . import publishing
 from .marks import carried
@@ -166,8 +172,8 @@ def _decorate(
     @functools.wraps(function)
     def locked(*args: Any, **kwargs: Any) -> Any:
         task = _task_of(function, args)
-        if task is None:
-            _refuse_djangos(function)
+        if task is None and (djangos := djangos_task(function)):
+            raise TypeError(wrong_decorator(djangos, OF_CELERY))
         _check_base(task, plan)
         delivery = Delivery(task, plan)
         sent = task if delivery.has_message else None
@@ -240,16 +246,6 @@ def _task_of(function: Callable[..., Any], args: tuple[Any, ...]) -> Task | None
     if task is None or inspect.unwrap(task.run) is not inspect.unwrap(function):
         return None
     return task
-
-
-def _refuse_djangos(function: Callable[..., Any]) -> None:
-    """Raise TypeError if the function is the body of one of Django's own tasks."""
-    found: Any = sys.modules.get(function.__module__)
-    for each in getattr(function, "__qualname__", "").split("."):
-        found = getattr(found, each, None)
-    name, body = getattr(found, "module_path", ""), getattr(found, "func", function)
-    if name and inspect.unwrap(body) is inspect.unwrap(function):
-        raise TypeError(wrong_decorator(name, OF_CELERY))
 
 
 def _check_base(task: Task | None, plan: Plan) -> None:

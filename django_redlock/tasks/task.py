@@ -50,7 +50,14 @@ from django_redlock.locks.template import LockTemplate
 from django_redlock.work import redelivery as core
 from django_redlock.work.backoff import pause
 from django_redlock.work.marks import Mark
-from django_redlock.work.plan import OF_DJANGO, OnDuplicate, Plan, plan_of, wrong_decorator
+from django_redlock.work.plan import (
+    OF_DJANGO,
+    OnDuplicate,
+    Plan,
+    djangos_task,
+    plan_of,
+    wrong_decorator,
+)
 from django_redlock.work.redelivery import Fate, Refusal, Skipped, count
 
 if TYPE_CHECKING:
@@ -131,10 +138,12 @@ def _started_of(function: Callable[..., Any]) -> Started | None:
 
 
 def _refuse_celerys(function: Callable[..., Any]) -> None:
-    """Raise TypeError if this call is the run of a Celery task: it would be no message of ours."""
+    """Raise TypeError if this call is the run of a Celery task, and of no task of Django."""
     celery = sys.modules.get("celery._state")  # this module needs no Celery
     task = None if celery is None else celery.get_current_task()
-    if task is not None and inspect.unwrap(task.run) is inspect.unwrap(function):
+    if task is None or djangos_task(function):
+        return
+    if inspect.unwrap(task.run) is inspect.unwrap(function):
         raise TypeError(wrong_decorator(task.name, OF_DJANGO))
 
 

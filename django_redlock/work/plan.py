@@ -7,6 +7,7 @@ there, so both make the same key.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
@@ -196,6 +197,19 @@ def plan_of(run: object) -> Plan | None:
     """Return how a function, the body of a task, is locked; None: it is not."""
     found = getattr(run, ATTRIBUTE, None)
     return found if isinstance(found, Plan) else None
+
+
+def djangos_task(function: Callable[..., Any]) -> str:
+    """Return the name of the task of ``django.tasks`` that was made of a function; "": of none.
+
+    A backend may run such a task as one of Celery's, which is made of the same function.
+    """
+    found: Any = sys.modules.get(function.__module__)
+    for each in getattr(function, "__qualname__", "").split("."):
+        found = getattr(found, each, None)
+    name, body = getattr(found, "module_path", ""), getattr(found, "func", None)
+    its = body is not None and inspect.unwrap(body) is inspect.unwrap(function)
+    return str(name) if its else ""
 
 
 def wrong_decorator(task: str, owner: str) -> str:

@@ -8,6 +8,7 @@ pytest.importorskip("django.tasks", reason="Django 6 has tasks")
 pytest.importorskip("django_tasks_db")
 
 import asyncio
+import functools
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -455,6 +456,22 @@ def test_this_decorator_is_refused_for_a_celery_task(options, monkeypatch):
     found = desk.execute(celery.sent(desk, task, 2024))
     with pytest.raises(TypeError, match=why):
         raise found.info.retval
+
+
+def test_a_backend_may_run_a_task_by_celery(desk, monkeypatch):
+    """Its Celery task is made of the function of a task: nobody has taken the wrong decorator."""
+    celery = pytest.importorskip("tests.celery.desk")
+    from django_redlock.celery import checks as of_celery
+
+    @functools.wraps(jobs.skipping.func)
+    def run(self, *args):
+        return jobs.skipping.call(*args)
+
+    queue = celery.Desk()
+    task = queue.task(run, bind=True)
+    monkeypatch.setattr(of_celery, "current_app", queue.app)
+    assert [each for each in of_celery.check_tasks() if "desk.skipping" in each.msg] == []
+    assert queue.execute(celery.sent(queue, task, 2024)).retval == "report:2024"
 
 
 def test_options_that_make_no_sense_are_refused():
