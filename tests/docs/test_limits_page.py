@@ -38,8 +38,9 @@ def test_the_examples_of_the_page_run(tmp_path):
                 someone.write(block)
         someone.type(examples(PAGE)["the shell"])
         said = someone.seen.splitlines()
-        assert re.fullmatch(r"in slot [0-4] of 5", said[0])
-        assert said[1:3] == ["0 of 5", "the report is sent"]
+        assert said[0] == "one of five"
+        assert re.fullmatch(r"in slot [0-4]; 1 of 5", said[1])
+        assert said[2] == "the report is sent"
         assert said[3].startswith("it was sent at ")
         assert said[4] == "sent to 7 None"
         someone.type(LEADER)
