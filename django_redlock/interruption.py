@@ -355,6 +355,7 @@ class Latch:
         self._waiting.append(lock)
         while not self._raised and (left := end - time.monotonic()) > 0:
             lock.acquire(timeout=min(left, LOOK))
+        remove(lock, self._waiting)
         return self._raised
 
 
