@@ -78,7 +78,8 @@ POINTS ?= 20000
 soak-interrupts: $(VENV)/.has-dev ## 40,000 interruptions at random moments of locks on real nodes
 	POINTS=$(POINTS) $(BIN)/python -m pytest -n 2 tests/faults/test_interrupts.py -k anywhere_leaves_nothing $(ARGS)
 
-# ARGS="--kills 10 --stops 10": fewer. ARGS=--broken: leaders that believe a flag, which shows two at a time.
+# ARGS="--kills 10 --stops 10": fewer. ARGS=--broken: leaders that believe a flag; ARGS="--broken early": that release before the work
+# ends. Both show two at a time.
 soak-leader: $(VENV)/.has-dev ## 100 leaders that are killed and 100 that are stopped: never two at a time
 	$(BIN)/python -m tests.faults.leading $(ARGS)
 

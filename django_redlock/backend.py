@@ -39,6 +39,7 @@ COLLECTING: Final = (
     "closed; only a release is possible there. Close the generator yourself, as by "
     "contextlib.closing, and take, extend and look up locks in code that the program calls"
 )
+TESTING: Final = "django_redlock.testing"
 backends: Final[dict[str, Backend]] = {}  # by alias, those that ``conf`` has made
 
 
@@ -70,13 +71,18 @@ class Group(Protocol):
 
 
 class Transaction(Protocol):
-    """A database transaction, as the block of ``Lock.atomic`` uses it."""
+    """A database transaction, as the block of ``Lock.atomic`` uses it.
+
+    ``committed`` tells whether it is known to be committed; ``commit`` may raise behind that.
+    """
+
+    committed: bool
 
     def begin(self, block: Callable[[], object]) -> None:
         """Begin it; ``block`` returns None once the block is gone that is to end it."""
 
     def commit(self) -> None:
-        """Commit it; if that raises, ``roll_back`` is called."""
+        """Commit it, or roll back if the body wants that; ``roll_back`` is called if it raises."""
 
     def roll_back(self) -> None:
         """Roll back, unless it has ended; may be called again, and in the middle of anything."""
@@ -107,6 +113,11 @@ def refuse_event_loop() -> None:
 def no_transaction() -> bool:
     """Return False: without a database there is no transaction."""
     return False
+
+
+def in_tests() -> bool:
+    """Return whether the testing kit is imported; pytest loads its plugin."""
+    return TESTING in sys.modules
 
 
 def sleep(seconds: float) -> None:
@@ -149,6 +160,7 @@ class Backend:
         atomic: returns a transaction of a database, given its alias; None is the default one.
         refuse_event_loop: raises where blocking would stop an event loop.
         sleep: called with seconds, to let them pass in a thread.
+        strict: returns whether a mistake that would be logged is raised, as in tests.
     """
 
     alias: str
@@ -164,6 +176,7 @@ class Backend:
     atomic: Callable[[str | None], Transaction] = field(default=no_database)
     refuse_event_loop: Callable[[], None] = field(default=refuse_event_loop)
     sleep: Callable[[float], object] = field(default=sleep)
+    strict: Callable[[], bool] = field(default=in_tests)
 
     def __post_init__(self) -> None:
         self.check_ttl(self.ttl)

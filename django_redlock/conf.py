@@ -24,7 +24,7 @@ from django_redlock.nodes.admission import skew_of
 from django_redlock.nodes.background import call_in_child, notice_fork
 from django_redlock.nodes.group import NodeGroup
 
-from .backend import Backend, Group, backends
+from .backend import Backend, Group, backends, in_tests
 from .core.names import check_alias, did_you_mean
 from .core.policy import Policy, check_seconds
 from .extras import needs
@@ -234,6 +234,7 @@ def make(alias: str, setting: Mapping[str, Any]) -> Backend:
             in_transaction=in_transaction,
             atomic=under_lock,
             refuse_event_loop=refuse_event_loop,
+            strict=lambda: settings.DEBUG or in_tests(),
         )
     except ValueError as error:
         raise ImproperlyConfigured(f"REDLOCK[{alias!r}]['TTL']: {error}") from None

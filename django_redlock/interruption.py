@@ -92,18 +92,20 @@ class Block:
         held: what the block holds, as its lease; None before it is entered and after it is left.
             ``block`` of it is what tells whether the block is there.
         inside: what the block has begun inside that, and ends first, as a transaction.
+        target: what the block was told of its work, where its end asks for that.
         function: a weak reference to what lives as long as the block; None: entered by hand.
         owner: the lock that is entered; None: any, since ``__exit__`` of the class was read.
         where: the frame and its code that read that.
     """
 
-    __slots__ = ("__weakref__", "function", "held", "inside", "owner", "where")
+    __slots__ = ("__weakref__", "function", "held", "inside", "owner", "target", "where")
 
     def __init__(self, owner: object, where: tuple[int, CodeType] | None = None) -> None:
         self.held: Any = None
         self.inside: Any = None
+        self.target: Any = None
         self.function: weakref.ref[Any] | None = None
-        self.owner = owner
+        self.owner: Any = owner
         self.where = where
 
     def keep(self, held: Any) -> None:
@@ -353,6 +355,7 @@ class Latch:
         self._waiting.append(lock)
         while not self._raised and (left := end - time.monotonic()) > 0:
             lock.acquire(timeout=min(left, LOOK))
+        remove(lock, self._waiting)
         return self._raised
 
 

@@ -28,10 +28,13 @@ from django_redlock.nodes.background import running_loop
 from .locks.atomic import NO_ASYNC
 
 if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
     from django.http import HttpRequest
 
 
 BEGUN: Final = "redlock_begun"  # the attribute of a connection: its last TransactionUnderLock
+ABORTED: Final = 3  # as psycopg and libpq number it: each statement is refused until a ROLLBACK
+COMMITTED: Final = "The transaction of the block is committed: the error came behind the COMMIT."
 
 
 class EveryDatabase(set[str]):
@@ -143,6 +146,16 @@ def check_autocommit(alias: str) -> None:
         raise RuntimeError(msg)
 
 
+def is_spoiled(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether the open transaction of this connection can only be rolled back.
+
+    By ``set_rollback``, or after an error that was caught: Django notes it, or PostgreSQL does. The
+    COMMIT of PostgreSQL is a ROLLBACK then, without an error, so that Django takes it for a COMMIT.
+    """
+    info = getattr(connection.connection, "info", None)
+    return connection.needs_rollback or getattr(info, "transaction_status", 0) == ABORTED
+
+
 def end_torn(**_: object) -> None:
     """Roll back in this thread what blocks of ``Lock.atomic`` have left open that are gone.
 
@@ -163,6 +176,9 @@ class TransactionUnderLock:
     handler arrives there between the end of the body and the ROLLBACK, ``Atomic`` sets the
     connection to autocommit, by which SQLite and MySQL commit what the failed body wrote.
 
+    Attributes:
+        committed: whether it is known to be committed. A COMMIT whose reply is lost is not known.
+
     Args:
         using: the alias of the database. None: "default".
 
@@ -176,6 +192,7 @@ class TransactionUnderLock:
         check_autocommit(alias)
         self._connection = connections[alias]
         self._atomic: Any = transaction.atomic(using=alias, durable=True)
+        self.committed = False
         self._in_testcase = False
         self._thread = 0  # where it has begun and has not ended
         self._pid = 0
@@ -198,20 +215,32 @@ class TransactionUnderLock:
         self._block, self._thread, self._pid = block, get_ident(), os.getpid()
         setattr(self._connection, BEGUN, self)
         self._atomic.__enter__()
+        if not self._in_testcase:  # whose tests may capture the functions, and count them
+            self._connection.on_commit(self._note)  # the first one, so no other keeps it from it
+
+    def _note(self) -> None:
+        self.committed = True
 
     def commit(self) -> None:
-        """Commit it, unless the body asked for the rollback by ``set_rollback``.
+        """Commit it, or roll back where a COMMIT would; ``committed`` tells which it was.
 
         Raises:
-            Error: of the database; ``Exception``: of a function that ``on_commit`` registered.
+            Error: of the database; ``Exception``: of a function that ``on_commit`` registered. A
+                note of the exception says so where the transaction is committed all the same.
         """
         if self._thread != get_ident() or self._pid != os.getpid():
             raise RuntimeError("a transaction ends in another thread or process than it began")
-        if self._connection.needs_rollback:
+        if is_spoiled(self._connection):
             self.roll_back()
-        else:
+            return
+        try:
             self._atomic.__exit__(None, None, None)
-            self._thread = 0
+        except BaseException as error:
+            if self.committed:
+                error.add_note(COMMITTED)
+            raise
+        self.committed |= self._in_testcase
+        self._thread = 0
 
     def roll_back(self) -> None:
         """Roll back, unless it has ended; leave the connection as it was before."""

@@ -13,15 +13,17 @@ from django_redlock.work import backoff
 VISIBILITY_TIMEOUT: Final = 3600.0  # seconds, of a Redis broker that is told nothing else
 
 
-def pause(task: Task, times: int) -> float:
-    """Return the seconds until a refused message comes back: 1, 2, 4 … less some chance.
+def pause(task: Task, times: int, *, for_slot: bool = False) -> float:
+    """Return the seconds until a refused message comes back; see ``work.backoff.pause``.
 
     Args:
         times: how often the message has come back before.
+        for_slot: whether it waits for a slot of a limit.
     """
     # A worker keeps a message with a countdown unacknowledged. If the broker took it for lost
     # meanwhile, each copy would be sent again, and the copies would multiply.
-    return backoff.pause(times, longest=visibility_timeout(task) / 2, least=least_countdown(task))
+    longest, least = visibility_timeout(task) / 2, least_countdown(task)
+    return backoff.pause(times, for_slot=for_slot, longest=longest, least=least)
 
 
 def least_countdown(task: Task) -> float:

@@ -28,13 +28,13 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import conf
 from django_redlock.checks import KnownLock, check_options, check_using, documented, of_names
-from django_redlock.work.plan import Plan, plan_of
+from django_redlock.work.plan import OF_DJANGO, Plan, djangos_task, plan_of
 
 from .backoff import visibility_timeout
 from .publishing import seconds_queued
 from .task import LockedTask, lets_copies_in
 
-E002: Final = "django_redlock.E002"  # a mode that needs marks, and a class that sets none
+E002: Final = "django_redlock.E002"  # a task whose decorator, class or backend is not for it
 E005: Final = "django_redlock.E005"  # tasks that cannot be imported or made
 W006: Final = "django_redlock.W006"  # a task that outlives its lock
 W007: Final = "django_redlock.W007"  # a task that outlives the visibility timeout
@@ -50,9 +50,9 @@ WITH_VISIBILITY: Final = ("redis", "rediss", "sentinel", "unix", "sqs")  # schem
 def check_tasks() -> list[checks.CheckMessage]:
     """Import the modules with tasks that a worker imports, and report what is wrong with them.
 
-    E002 is for a task that needs another class, for its marks or its limit, E003 for one whose lock
-    nobody can have, E005 for tasks that cannot be imported or made, W006 to W009, W027 and W028 for
-    what works but is risky.
+    E002 is for a task that needs another class, for its marks or its limit, or another decorator,
+    E003 for one whose lock nobody can have, E005 for tasks that cannot be imported or made, W006 to
+    W009, W027 and W028 for what works but is risky.
     """
     before = frozenset() if _knows_an_app() else frozenset(sys.modules)
     try:
@@ -163,12 +163,21 @@ def _found() -> list[checks.CheckMessage]:
 
 
 def _impossible(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
+    if plan.owner == OF_DJANGO and not djangos_task(task.run):
+        yield checks.Error(
+            f"The task {task.name} has the @locked_task of Django's own tasks, and fails in each "
+            "run.",
+            hint="Import it from django_redlock.celery.",
+            id=E002,
+        )
     broken = f"The task {task.name} fails in each run"
     yield from check_options(broken, plan.template.alias, plan.template.options)
     yield from check_using(f"No message of the task {task.name} can be sent", plan.using)
 
 
 def _risks(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
+    if plan.owner == OF_DJANGO:  # it has none of these
+        return
     options = plan.template.options
     try:
         backend = conf.backend(plan.template.alias)

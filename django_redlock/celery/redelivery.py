@@ -126,7 +126,7 @@ class Delivery(core.Delivery):
         task, request = self.task, self.task.request
         before = history(request)
         times = count(before.get("deferred"))
-        seconds = pause(task, times)
+        seconds = pause(task, times, for_slot=self.waits_for_slot(refusal))
         more = {"deferred": times + 1, "again": again}
         # Without those of RabbitMQ, which silently drops a message that says it has been delayed on
         # the same queue before.

@@ -32,7 +32,14 @@ from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.locks.advice import unknown_keywords
 from django_redlock.locks.once import OnceRun
 from django_redlock.locks.template import LockTemplate
-from django_redlock.work.plan import ATTRIBUTE, OF_CELERY, OnDuplicate, Plan, plan_of
+from django_redlock.work.plan import (
+    OF_CELERY,
+    OnDuplicate,
+    Plan,
+    djangos_task,
+    plan_of,
+    wrong_decorator,
+)
 
 from . import publishing
 from .marks import carried
@@ -53,7 +60,7 @@ def locked_task(
     ttl: float | None = None,
     wait: float | None = None,
     renew: bool | None = None,
-    on_conflict: str = "skip",
+    on_conflict: str | None = None,
     alias: str | None = None,
     min_hold: float = 0,
     max_hold: float | None = None,
@@ -71,7 +78,7 @@ def locked_task(
     ttl: float | None = None,
     wait: float | None = None,
     renew: bool | None = None,
-    on_conflict: str = "skip",
+    on_conflict: str | None = None,
     alias: str | None = None,
     min_hold: float = 0,
     max_hold: float | None = None,
@@ -94,8 +101,9 @@ def locked_task(
         renew: whether a watchdog renews the lease while the body runs. None: the alias's RENEW.
         on_conflict: what to do with a message whose key is held: "skip" ends it as a success
             whose result is a ``Skipped``; "retry" sends it again for later, which does not
-            count as a retry; "raise" fails it with ``LockTaken``. With mode="until_started" it
-            is "retry" or "raise".
+            count as a retry; "raise" fails it with ``LockTaken``. Nothing comes back from an eager
+            or a direct call: by "retry" it fails as well. With mode="until_started" it is "retry"
+            or "raise". None: "retry" with a ``limit``, else "skip".
         alias: the alias whose nodes decide. None: "default".
         min_hold: seconds for which the key stays taken at least.
         max_hold: seconds after which the lease is no longer renewed. None: MAX_HOLD.
@@ -117,8 +125,9 @@ def locked_task(
         once: how long the work of a key is not done again after its body has succeeded, a timedelta
             or seconds; see ``Lock.once``. A message in that time ends as a success whose result is
             a ``Skipped``, whatever ``on_conflict`` says. None: for each message.
-        limit: how many messages of one key run at a time, 1 to 128; a key is held when so many do.
-            Not with mode="until_finished", ``once`` or several keys. None: one.
+        limit: how many messages of one key run at a time, 1 to 128; a key is held when so many do,
+            and by "retry" the next message comes back after 2.5 to 5 s. Not with
+            mode="until_finished", ``once`` or several keys. None: one.
 
     Raises:
         TypeError: the decorated object is a task already, or not a plain function.
@@ -163,6 +172,8 @@ def _decorate(
     @functools.wraps(function)
     def locked(*args: Any, **kwargs: Any) -> Any:
         task = _task_of(function, args)
+        if task is None and (djangos := djangos_task(function)):
+            raise TypeError(wrong_decorator(djangos, OF_CELERY))
         _check_base(task, plan)
         delivery = Delivery(task, plan)
         sent = task if delivery.has_message else None
@@ -201,7 +212,7 @@ def _decorate(
 
     # Celery checks the arguments of ``delay`` against this.
     locked.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    setattr(locked, ATTRIBUTE, plan)
+    plan.attach(locked)
     return locked  # type: ignore[return-value]
 
 
@@ -340,11 +351,7 @@ class LockedTask(DjangoTask):  # type: ignore[misc] # Celery ships no types
         plan = plan_of(getattr(run, "__func__", run))
         if plan is not None:
             if plan.owner != OF_CELERY:
-                msg = (
-                    f"{cls.name or cls.__name__} has the @locked_task of Django's own tasks: "
-                    "import it from django_redlock.celery"
-                )
-                raise TypeError(msg)
+                raise TypeError(wrong_decorator(cls.name or cls.__name__, plan.owner))
             if cls.lock and "run" in vars(cls):
                 msg = f"{cls.__name__} has both 'lock' and @locked_task: leave one of them out"
                 raise TypeError(msg)

@@ -457,7 +457,7 @@ class IdempotentLock(ViewLock):
         response = self.answering(view, request, *args, **kwargs)
         if isinstance(response, Outcome):
             return response
-        if any(connections[each].needs_rollback for each in databases):
+        if any(transactions.is_spoiled(connections[each]) for each in databases):
             # By set_rollback(), or after an error that the view has caught: nothing more can be
             # read here.
             return Outcome(afterwards=functools.partial(self._undone, request, response, kwargs))

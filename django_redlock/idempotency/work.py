@@ -33,6 +33,10 @@ from .records import Begun, Work, database_of, kept_for
 if TYPE_CHECKING:
     from .models import Record
 
+UNASKED: Final = (
+    "the block of idempotent_work(%r, %r) runs its body each time, also when the work was done "
+    "before: write 'with idempotent_work(…) as work:' and, around the work, 'if not work.done:'"
+)
 OPTIONS: Final = ("alias", "ttl", "wait", "max_hold")  # of the lock
 NAME: Final = "idempotency:{scope}:{key}"  # of the lock; what refuses a second delivery shows it
 
@@ -40,22 +44,26 @@ NAME: Final = "idempotency:{scope}:{key}"  # of the lock; what refuses a second 
 class IdempotentWork:
     """Work that is done once, for a ``with`` statement; ``idempotent_work`` makes it.
 
-    Attributes:
-        done: whether the work was done before; ``result`` is that of the first time then.
+    Python runs the body of the block anyway, so the body asks ``done``.
     """
-
-    done: bool
 
     def __init__(self, work: Work, lock: Any) -> None:
         self._work: Final = work
         self._lock: Final = lock
         self._block = ExitStack()
         self._record: Record | None = None
-        self.done, self._result = False, None
+        self._asked = self._done = False
+        self._result: Any = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the work was done before; ``result`` is that of the first time then."""
+        self._asked = True
+        return self._done
 
     @property
     def result(self) -> Any:
-        """What is stored, if the block ends without an exception: anything that JSON can have.
+        """What is stored if the block ends without an exception; anything that JSON can have.
 
         Dates, UUIDs and decimals become texts. Where ``done``, it is that of the first time.
 
@@ -75,9 +83,9 @@ class IdempotentWork:
         self._result = result
 
     def __enter__(self) -> Self:
-        self._result = None
-        self.done = self._find()
-        if self.done:
+        self._result, self._asked = None, False
+        self._done = self._find()
+        if self._done:
             return self
         for left in reversed(range(TRIES)):
             try:
@@ -87,8 +95,8 @@ class IdempotentWork:
                     self._block = block.pop_all()
                 break
             except Begun as begun:
-                self.done = self._find()
-                if self.done:
+                self._done = self._find()
+                if self._done:
                     break
                 if not left:
                     raise begun.__cause__ or begun from None
@@ -101,13 +109,14 @@ class IdempotentWork:
         trace: TracebackType | None,
     ) -> None:
         record, self._record = self._record, None
-        if record is None:
-            return
         if error is not None:
             self._block.__exit__(kind, error, trace)
             return
-        with self._block:
-            self._work.finish(record, body=_text(self.result))
+        with self._block:  # which holds nothing where the work was done before
+            if not self._asked:
+                raise RuntimeError(UNASKED % (self._work.scope, self._work.key))
+            if record is not None:
+                self._work.finish(record, body=_text(self.result))
 
     def _find(self) -> bool:
         record = self._work.find()
@@ -133,7 +142,8 @@ def idempotent_work(
     """Return work that is done once: a task that is delivered again returns its first result.
 
     The block runs in a transaction of the database, in a lock, as by ``redlock(...).atomic()``. If
-    it raises, the transaction rolls back, and the next time is a first one.
+    it raises, the transaction rolls back, and the next time is a first one. Python runs the block
+    anyway, so its body asks ``work.done``: one that does not is rolled back by a RuntimeError.
 
     Args:
         scope: whose keys they are, e.g. the name of the task.

@@ -360,8 +360,11 @@ class Lock:
 
         When the block has succeeded, and before the lock is free, the nodes record that its work is
         done. A caller that asks for the name in that time learns when that was, and has nothing to
-        do. A block that raised leaves no record, nor does one whose lease was lost or revoked. It
-        is not *exactly once*: a process that dies between the work and the record leaves none.
+        do. Python runs its block anyway, so the body has to ask: ``if run.fresh:``. A body that
+        does not ask is told (RuntimeError, or an error in the log where its work is done by then).
+
+        A block that raised leaves no record, nor does one whose lease was lost or revoked. It is
+        *at least once*: a process that dies between the work and the record leaves none.
 
         Use it in ``with`` or ``async with``, or as a decorator of a function; ``atomic`` of it adds
         a transaction.
@@ -408,26 +411,29 @@ class Lock:
 
         ``with`` campaigns in a thread of its own, ``async with`` in a task. A campaign waits for
         the lock without an end and renews it; when the lease is lost, it gets in line again. The
-        end of the block calls ``on_lost``, releases, and waits for that: the next process leads at
-        once. After a crash it leads when the ttl is over. ``redlock.leads(name)`` tells whether
-        this process leads.
+        end of the block asks ``on_elected`` to stop: ``redlock.leads(name)`` is False. It waits
+        until the function has returned, renews the lock meanwhile, and then releases: the next
+        process leads at once. After 10 seconds a warning names the function. Ctrl-C leaves the
+        wait, and not the lock. After a crash the next process leads when the ttl is over.
 
         Args:
-            on_elected: called with the lease when this process leads. It should return soon, as a
-                function that starts something does, or loop while ``redlock.leads(name)``. An error
-                is logged; then another process leads, and this one gets in line again later.
-            on_lost: called with the lease when this process leads no more, after ``on_elected``
-                has returned: the lease is lost, or the block ends and releases afterwards. An error
-                is logged.
+            on_elected: called with the lease when this process leads. It is the work: let it loop
+                while ``redlock.leads(name)``. Without ``on_lost``, its return ends the turn: that
+                is logged, another process may lead, and this one gets in line again later. So does
+                an error.
+            on_lost: for an ``on_elected`` that starts something and returns: called with the lease
+                when this process leads no more, to end that, and before the release. It is also
+                called when ``on_elected`` has raised. An error is logged.
 
-        Both are called one after the other, in the thread of the campaign; in its task, where they
-        may be coroutine functions, and ``on_elected`` is cancelled when the lease is lost or the
-        block ends. The lock's ``wait``, ``renew`` and ``durable`` do not count.
+        Both are called one after the other, in the thread of the campaign; in its loop, where they
+        may be coroutine functions, and ``on_elected`` is cancelled when it is to stop. Without
+        both, code asks ``redlock.leads(name)``. The lock's ``wait``, ``renew`` and ``durable`` do
+        not count. If the task of the campaign is cancelled, or its greenlet is killed, the
+        campaign ends, which is logged as an error.
 
         Raises:
             TypeError: an argument cannot be called, or the lock has an ``on_lost`` of its own, or a
-                limit; at
-                the block's begin, ``with`` was given a coroutine function.
+                limit; at the block's begin, ``with`` was given a coroutine function.
             RuntimeError: at the block's begin, its campaign runs already.
             ValueError: at the block's begin, as for ``acquire``.
             SynchronousOnlyOperation: ``with`` in an event loop.

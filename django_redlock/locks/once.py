@@ -5,7 +5,11 @@ on the nodes in place of a release, with when the work was done (``core.completi
 that asks for the name in that time gets a ``OnceRun`` that is not fresh, and holds nothing.
 
 The record is written last: a crash before it lets the work be done again, one after it does not.
-With ``OnceLock.atomic`` the order is lock, BEGIN, body, COMMIT, record.
+With ``OnceLock.atomic`` the order is lock, BEGIN, body, COMMIT, record. What is recorded is the
+COMMIT, and not that the body did not fail, or that nothing was raised behind it.
+
+Python runs the body anyway. One that does not look whether its work is to be done would do it each
+time, so the end of the block says so.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from .atomic import NO_ASYNC, checked_using, ensure, no_truth, undo
 from .callables import finished, is_async
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 
     from django_redlock.core.protocol import Steps
 
@@ -37,26 +41,54 @@ logger = logging.getLogger("django_redlock")
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 AGAIN: Final = "%r is done, and may be done again: no majority of the nodes has its record"
+UNDONE: Final = (
+    "%r is not done, and leaves no record: its transaction was rolled back, by set_rollback(True) "
+    "or after an error of the database that the body has caught"
+)
+UNASKED: Final = (
+    "the block of %r runs its body each time, also when the work was done before: write "
+    "'with redlock(…).once(…) as run:' and, around the work, 'if run.fresh:'"
+)
+LOOKS: Final = frozenset({"lease", "at", "fresh"})
 
 
-class OnceRun(NamedTuple):
-    """What the block of ``Lock.once`` has to do.
+class _Run(NamedTuple):
+    lease: Lease | None
+    at: datetime | None
 
-    It is neither true nor false: ``bool()`` of it is a TypeError; ask ``fresh``.
+
+class OnceRun(_Run):
+    """What the block of ``Lock.once`` has to do. Python runs the body of the block anyway.
+
+    So the body asks ``fresh``. A look at ``at`` or ``lease`` counts as well, and so does
+    ``lease, at = run``. It is neither true nor false: ``bool()`` of it is a TypeError.
 
     Attributes:
         lease: the lease, while the work is to be done; None: it was done before.
         at: when it was done before, an aware datetime in UTC, by the clock of the machine that did
             it; None: it is to be done.
+        asked: whether the body has looked.
     """
 
-    lease: Lease | None
-    at: datetime | None
+    asked = False
 
     @property
     def fresh(self) -> bool:
         """Whether the work is to be done now."""
         return self.lease is not None
+
+    if not TYPE_CHECKING:  # a type checker knows the fields better
+
+        def __getattribute__(self, name: str) -> Any:
+            if name in LOOKS:
+                vars(self)["asked"] = True
+            return super().__getattribute__(name)
+
+        def __iter__(self) -> Iterator[Any]:
+            return iter((self.lease, self.at))
+
+        def __getitem__(self, index: Any) -> Any:
+            return (self.lease, self.at)[index]
 
     def __bool__(self) -> NoReturn:
         msg = f"{self!r} is neither true nor false: write 'if run.fresh:'"
@@ -139,7 +171,9 @@ class OnceLock:
     def atomic(self, using: str | None = None) -> OnceLock:
         """Put a database transaction into the block: lock, BEGIN, body, COMMIT, record.
 
-        A run that is not fresh begins no transaction. The rest is as for ``Lock.atomic``.
+        A run that is not fresh begins no transaction. The record is left if the transaction is
+        known to be committed, also where a function of ``on_commit`` raises behind the COMMIT. The
+        rest is as for ``Lock.atomic``.
 
         Args:
             using: the alias of the database. None: "default".
@@ -160,7 +194,8 @@ class OnceLock:
             return _nothing(block, taken)
         if self._atomic:
             block.inside.begin(block.function or weakref.ref(block))
-        return OnceRun(lease, None)
+        block.target = run = OnceRun(lease, None)
+        return run
 
     def __aenter__(self) -> Coroutine[Any, Any, OnceRun]:
         if self._atomic:
@@ -172,7 +207,8 @@ class OnceLock:
             lease = await self._lock.ahold(block)
         except LockTaken as taken:
             return _nothing(block, taken)
-        return OnceRun(lease, None)
+        block.target = run = OnceRun(lease, None)
+        return run
 
     if TYPE_CHECKING:
 
@@ -215,6 +251,21 @@ class OnceLock:
 
     # -- the end of a block ---------------------------------------------------------------------
 
+    def check_asked(self, block: Block) -> None:
+        """Say that the body has not looked whether its work is to be done; it did not fail.
+
+        Raises:
+            RuntimeError: as any block that raises, a first one leaves no record then. Where it is
+                deployed, work that is done by now is only logged and recorded.
+        """
+        if block.target.asked:
+            return
+        lease = block.held
+        if isinstance(lease, Lease) and not (self._atomic or lease.backend.strict()):
+            logger.error(UNASKED, self._lock)
+            return
+        raise RuntimeError(UNASKED % (self._lock,))
+
     def record(self, lease: Lease) -> Steps[bool]:
         """Leave a record in place of a release."""
         return lease.recording(self.keep, at=lease.backend.policy.wall() // 1000)
@@ -231,6 +282,7 @@ def _nothing(block: Block, taken: LockTaken) -> OnceRun:
     run = done_before(taken)
     if run is None:
         raise taken
+    block.target = run
     block.keep(Nothing())
     return run
 
@@ -238,14 +290,19 @@ def _nothing(block: Block, taken: LockTaken) -> OnceRun:
 def _end(block: Block, once: OnceLock, kind: type[BaseException] | None) -> None:
     """Leave a record if the body succeeded, behind the COMMIT if there is one; else release."""
     lease = block.held
-    if not isinstance(lease, Lease):
-        return
     if kind is not None:
-        undo(block)
+        _undo(block)
+        return
+    once.check_asked(block)
+    if not isinstance(lease, Lease):
         return
     if block.inside is not None:
         ensure(lease)
-        block.inside.commit()
+        block.inside.commit()  # if it raises behind the COMMIT, ``_undo`` leaves the record
+        if not block.inside.committed:
+            lease.release()
+            logger.warning(UNDONE, lease.name)
+            return
     if lease.ended:  # by the body, which has released it or given it away
         once.left(lease, recorded=False)
         return
@@ -259,16 +316,23 @@ def _end(block: Block, once: OnceLock, kind: type[BaseException] | None) -> None
 
 
 def _undo(block: Block) -> None:
-    """Roll back what is not committed, and release what is not recorded."""
-    if isinstance(block.held, Lease):
+    """Roll back and release; but record what is committed, whatever was raised behind that."""
+    lease = block.held
+    if not isinstance(lease, Lease):
+        return
+    if block.inside is None or not block.inside.committed or lease.ended:
         undo(block)
+    elif not lease.backend.run(block.owner.record(lease)):
+        logger.warning(AGAIN, lease.name)
 
 
 async def _aend(block: Block, once: OnceLock, kind: type[BaseException] | None) -> None:
     lease = block.held
+    lost = block.inside is not None and block.inside.end(kind)
+    if kind is None:
+        once.check_asked(block)
     if not isinstance(lease, Lease):
         return
-    lost = block.inside is not None and block.inside.end(kind)
     if kind is not None:
         await lease.arelease()
         if lost:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Never
 
 from django_redlock.core import acquire
 from django_redlock.core.names import check_alias, check_names, check_values
+from django_redlock.core.policy import check_seconds
 from django_redlock.leases.lease import Handle
 
 from .advice import advised, unknown_keywords
@@ -129,20 +130,26 @@ class LockTemplate:
         return lock.filled(values, strict=True)
 
     @advised("redlock.leads('name')")
-    def leads(self, name: str | Sequence[str]) -> bool:
+    def leads(self, name: str | Sequence[str], *, pause: float = 0.0) -> bool:
         """Return whether this process leads: a campaign of ``Lock.leader`` has a valid lease now.
 
         It compares a clock, and asks no node, so it may be asked before each step. False: another
-        process leads, none does, or this one does not know. Time passes after it has returned True,
-        as after ``Lease.ensure``.
+        process leads, none does, the campaign's block has ended, or this process does not know.
+        Time passes after it has returned True, as after ``Lease.ensure``.
 
         Args:
             name: of the lock, or several, as the campaign has them.
+            pause: seconds to sleep first, if this process leads. The loss of the lease and the end
+                of the block end the pause at once. In a task, write ``await asyncio.sleep(…)``.
 
         Raises:
-            TypeError, ValueError: it is no name.
+            TypeError, ValueError: it is no name, or ``pause`` no number of seconds.
+            SynchronousOnlyOperation: a ``pause`` in an event loop.
         """
-        return leads(self.alias, check_names(name))
+        names = check_names(name)
+        if check_seconds("pause", pause, zero=True, endless=True):
+            self._source(self.alias).refuse_event_loop()
+        return leads(self.alias, names, pause)
 
     def using(self, alias: str | None = None, **options: Any) -> LockTemplate:
         """Return a copy with another alias or other default options.

@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import re
 import select
 import signal
 import subprocess
@@ -24,6 +25,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from io import FileIO
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -41,10 +43,15 @@ NOT_FOUND, NOT_RUN = 127, 126  # exit statuses, as a shell has them
 
 
 class Signals:
-    """What a signal does to this process: it ends the waiting, or is left to the command."""
+    """What a signal does to this process: it ends the waiting, or is left to the command.
+
+    Attributes:
+        stop: the number of the signal that asked the command to end; 0: none did.
+    """
 
     def __init__(self) -> None:
         self.for_command = False
+        self.stop = 0
 
     @contextmanager
     def caught(self) -> Iterator[Signals]:
@@ -72,7 +79,7 @@ def run(lease: Lease, command: Sequence[str], *, grace: float, signals: Signals)
         lease: held; its renewal is the watchdog's.
         command: the program and its arguments.
         grace: seconds before the deadline at which the group gets SIGTERM.
-        signals: where the group is to get those of this process.
+        signals: where the group is to get those of this process; it has the one that came.
 
     Returns:
         The exit status: the command's; 128 and the signal's number if a signal ended it; 127 and
@@ -114,6 +121,7 @@ class Job:
         self._command: subprocess.Popen[bytes] | None = None
         self._ordered: tuple[float, float] | None = None
         self._woken_before = -1
+        self._heard: set[int] = set()
         self._lost_at = math.inf  # when the loss of the lease was noticed
         self.why = f"{lease.name!r}: the lease was lost, and the command was ended"
         # When the orders are closed, the guardian ends, wherever this process was interrupted.
@@ -168,7 +176,9 @@ class Job:
         except OSError as error:
             sys.stderr.write(f"{command[0]}: {error.strerror}\n")
             return NOT_FOUND if error.errno == errno.ENOENT else NOT_RUN
-        return self._watch(self._command)
+        status = self._watch(self._command)
+        signals.stop = self._stopped_by()
+        return status
 
     def _may_begin(self) -> bool:
         """Wait until the guardian watches; return False if it does not in time."""
@@ -205,7 +215,22 @@ class Job:
         """Return what the guardian has said and which signals have come; wait for it, not long."""
         look = min(self._lease.grant.ttl / LOOKS, LONGEST_LOOK, left)
         select.select([self._hear.fileno()], [], [], look)
-        return self._hear.read(guardian.PAGE) or b""
+        heard = self._hear.read(guardian.PAGE) or b""
+        self._heard.update(heard)
+        return heard
+
+    def _stopped_by(self) -> int:
+        """Return the signal that asked this process or the command's group to end; 0: none did.
+
+        Ctrl-C reaches the group alone. The guardian is in it, and keeps such a signal pending.
+        """
+        came = self._heard
+        with suppress(OSError):  # no /proc
+            text = Path(f"/proc/{self.group}/status").read_text(encoding="utf-8")
+            pending = int(re.findall(r"ShdPnd:\s*(\w+)", text)[0], 16)
+            came |= {number for number in FORWARDED if pending >> (number - 1) & 1}
+        heeded = (each for each in FORWARDED if signal.getsignal(each) is not signal.SIG_IGN)
+        return next((each for each in heeded if each in came), 0)
 
     def _is_watched(self) -> bool:
         """Return False if the guardian was killed; it is not reaped, for its number is in use."""

@@ -13,12 +13,12 @@ from django.tasks.backends.dummy import DummyBackend
 from django.tasks.backends.immediate import ImmediateBackend
 
 from django_redlock.checks import KnownLock, check_options, check_using, documented, of_names
-from django_redlock.work.plan import Plan, plan_of
+from django_redlock.work.plan import OF_CELERY, Plan, locked_functions, plan_of
 
 from .backend import UniqueBackend
-from .task import AnyTask, locked_functions
+from .task import AnyTask
 
-E002: Final = "django_redlock.E002"  # a mode that needs marks, and a backend that sets none
+E002: Final = "django_redlock.E002"  # a task whose decorator, class or backend is not for it
 W008: Final = "django_redlock.W008"  # no result to return for a duplicate
 W030: Final = "django_redlock.W030"  # a retry that the backend cannot send for later
 
@@ -57,6 +57,13 @@ def _task_of(function: Callable[..., Any]) -> AnyTask | None:
 
 def _found(task: AnyTask, plan: Plan) -> Iterator[checks.CheckMessage]:
     name = f"The task {task.module_path}"
+    if plan.owner == OF_CELERY:
+        yield checks.Error(
+            f"{name} has the @locked_task of Celery's tasks, and fails in each run.",
+            hint="Import it from django_redlock.tasks.",
+            id=E002,
+        )
+        return
     yield from check_options(
         f"{name} fails in each run", plan.template.alias, plan.template.options
     )
@@ -82,10 +89,11 @@ def _found(task: AnyTask, plan: Plan) -> Iterator[checks.CheckMessage]:
                 hint="Write on_duplicate='raise' or 'drop'.",
                 id=W008,
             )
+    more = ", the default with a limit" if plan.limit else ""
     if plan.on_conflict == "retry" and not backend.supports_defer:
         yield checks.Warning(
-            f"{name} has on_conflict='retry', and its backend {where} ({kind}) does not support "
-            "run_after: it fails with LockTaken where its key is held.",
+            f"{name} has on_conflict='retry'{more}, and its backend {where} ({kind}) does not "
+            "support run_after: it fails with LockTaken where its key is held.",
             hint="Write on_conflict='skip' or 'raise', or choose one that supports run_after.",
             id=W030,
         )

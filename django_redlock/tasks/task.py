@@ -24,12 +24,12 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Never, Protocol, TypeAlias, TypeVar, overload
-from weakref import WeakSet
 
 from asgiref.sync import sync_to_async
 from django.tasks import Task, TaskContext, TaskResult, TaskResultStatus
@@ -50,7 +50,14 @@ from django_redlock.locks.template import LockTemplate
 from django_redlock.work import redelivery as core
 from django_redlock.work.backoff import pause
 from django_redlock.work.marks import Mark
-from django_redlock.work.plan import ATTRIBUTE, OF_DJANGO, OnDuplicate, Plan, plan_of
+from django_redlock.work.plan import (
+    OF_DJANGO,
+    OnDuplicate,
+    Plan,
+    djangos_task,
+    plan_of,
+    wrong_decorator,
+)
 from django_redlock.work.redelivery import Fate, Refusal, Skipped, count
 
 if TYPE_CHECKING:
@@ -67,7 +74,6 @@ KEYWORD: Final = "redlock_message"  # of a message that stands for another one
 NUMBER: Final = "message"
 REDELIVERED_FOR: Final = 3600.0  # seconds in which a queue may deliver a message again
 sent_again: ContextVar[Mapping[str, Any] | None] = ContextVar("redlock_sent_again", default=None)
-locked_functions: Final[WeakSet[Callable[..., Any]]] = WeakSet()  # for the system checks
 
 
 class Deferred(dict[str, Any]):
@@ -129,6 +135,16 @@ def _started_of(function: Callable[..., Any]) -> Started | None:
         if is_body and each.delivery is None:  # else the body calls itself
             return each
     return None
+
+
+def _refuse_celerys(function: Callable[..., Any]) -> None:
+    """Raise TypeError if this call is the run of a Celery task, and of no task of Django."""
+    celery = sys.modules.get("celery._state")  # this module needs no Celery
+    task = None if celery is None else celery.get_current_task()
+    if task is None or djangos_task(function):
+        return
+    if inspect.unwrap(task.run) is inspect.unwrap(function):
+        raise TypeError(wrong_decorator(task.name, OF_DJANGO))
 
 
 # -- the run of a message -------------------------------------------------------------------------
@@ -209,7 +225,7 @@ class Delivery(core.Delivery):
     def _defer(self, task: AnyTask, refusal: Refusal, lock: Lock, *, again: bool) -> Deferred:
         """Enqueue this message again for later, as another one that stands for it."""
         times = count(self._header.get("deferred"))
-        seconds = pause(times)
+        seconds = pause(times, for_slot=self.waits_for_slot(refusal))
         header = {NUMBER: self.task_id, "deferred": times + 1, "again": again}
         later = task.using(run_after=timezone.now() + timedelta(seconds=seconds))
         token = sent_again.set(header)
@@ -299,6 +315,7 @@ async def _locked(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
+    _refuse_celerys(function)
     header = kwargs.pop(KEYWORD, None)
     owned = bool(args) and isinstance(args[0], TaskContext)
     sent = args[1:] if owned else args
@@ -363,7 +380,7 @@ def locked_task(
     ttl: float | None = None,
     wait: float | None = None,
     renew: bool | None = None,
-    on_conflict: str = "skip",
+    on_conflict: str | None = None,
     alias: str | None = None,
     min_hold: float = 0,
     max_hold: float | None = None,
@@ -381,7 +398,7 @@ def locked_task(
     ttl: float | None = None,
     wait: float | None = None,
     renew: bool | None = None,
-    on_conflict: str = "skip",
+    on_conflict: str | None = None,
     alias: str | None = None,
     min_hold: float = 0,
     max_hold: float | None = None,
@@ -409,8 +426,9 @@ def locked_task(
         on_conflict: what to do with a task whose key is held: "skip" ends it as a success whose
             return value is a ``Skipped``; "retry" enqueues it again for later, and its return value
             is a ``Deferred``; "raise" fails it with ``LockTaken``. "retry" needs a backend that
-            supports ``run_after``, else it fails as by "raise", and check W030 names it. With
-            mode="until_started" it is "retry" or "raise".
+            supports ``run_after``, else it fails as by "raise", and check W030 names it; so does a
+            direct call, and a task of ``ImmediateBackend``. With mode="until_started" it is "retry"
+            or "raise". None: "retry" with a ``limit``, else "skip".
         alias: the alias whose nodes decide. None: "default".
         min_hold: seconds for which the key stays taken at least.
         max_hold: seconds after which the lease is no longer renewed. None: MAX_HOLD.
@@ -431,8 +449,9 @@ def locked_task(
         once: how long the work of a key is not done again after its body has succeeded, a timedelta
             or seconds; see ``Lock.once``. A task in that time is a success whose return value is a
             ``Skipped``, whatever ``on_conflict`` says. None: for each task.
-        limit: how many tasks of one key run at a time, 1 to 128; a key is held when so many do.
-            Not with mode="until_finished" or several keys. None: one.
+        limit: how many tasks of one key run at a time, 1 to 128; a key is held when so many do,
+            and by "retry" the next task comes back after 2.5 to 5 s. Not with
+            mode="until_finished", ``once`` or several keys. None: one.
 
     Raises:
         TypeError: the decorated object is a task already, or no function.
@@ -487,6 +506,5 @@ def _decorate(
         return await _locked(_in_task, plan, function, args, kwargs)
 
     chosen: Any = alocked if is_coroutine else locked
-    setattr(chosen, ATTRIBUTE, plan)
-    locked_functions.add(chosen)
+    plan.attach(chosen)
     return chosen

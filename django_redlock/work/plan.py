@@ -7,9 +7,11 @@ there, so both make the same key.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
+from weakref import WeakSet
 
 from django_redlock.core.names import check_fields, check_names
 from django_redlock.core.policy import check_seconds
@@ -33,6 +35,7 @@ CHOICES: Final = {
 QUEUE_TTL: Final = 3600.0  # seconds
 OF_CELERY, OF_DJANGO = "self", "context"  # owners of a plan
 ATTRIBUTE: Final = "__redlock__"  # of the decorated function; wrappers around it copy it
+locked_functions: Final[WeakSet[Callable[..., Any]]] = WeakSet()  # for the system checks
 
 
 class Plan:
@@ -61,7 +64,7 @@ class Plan:
         template: LockTemplate,
         *,
         mode: str,
-        on_conflict: str,
+        on_conflict: str | None,
         on_unavailable: str,
         on_duplicate: OnDuplicate | None,
         queue_ttl: float | None,
@@ -74,6 +77,8 @@ class Plan:
         self.owner: Final = owner
         self.mode: Final = _choice("mode", mode)
         self.marks: Final = mode != WHILE_RUNNING
+        if on_conflict is None:
+            on_conflict = "skip" if limit is None else "retry"  # a limit means "later"
         self.on_conflict: Final = _choice("on_conflict", on_conflict)
         self.on_unavailable: Final = _choice("on_unavailable", on_unavailable)
         choice: OnDuplicate = "existing" if on_duplicate is None else on_duplicate
@@ -135,6 +140,11 @@ class Plan:
         if self.names is not None and len(self.names) > 1:
             raise ValueError("limit takes one key: each has slots of its own")
 
+    def attach(self, locked: Callable[..., Any]) -> None:
+        """Let the decorated function tell how it is locked."""
+        setattr(locked, ATTRIBUTE, self)
+        locked_functions.add(locked)
+
     def block(self, lock: Lock) -> Lock | OnceLock:
         """Return what a run enters for its lock."""
         return lock if self._once is None else lock.once(self._once)
@@ -187,6 +197,26 @@ def plan_of(run: object) -> Plan | None:
     """Return how a function, the body of a task, is locked; None: it is not."""
     found = getattr(run, ATTRIBUTE, None)
     return found if isinstance(found, Plan) else None
+
+
+def djangos_task(function: Callable[..., Any]) -> str:
+    """Return the name of the task of ``django.tasks`` that was made of a function; "": of none.
+
+    A backend may run such a task as one of Celery's, which is made of the same function.
+    """
+    found: Any = sys.modules.get(function.__module__)
+    for each in getattr(function, "__qualname__", "").split("."):
+        found = getattr(found, each, None)
+    name, body = getattr(found, "module_path", ""), getattr(found, "func", None)
+    its = body is not None and inspect.unwrap(body) is inspect.unwrap(function)
+    return str(name) if its else ""
+
+
+def wrong_decorator(task: str, owner: str) -> str:
+    """Return what is said of a task under the decorator of this owner, which is not its own."""
+    right = {OF_CELERY: ("Celery's tasks", "tasks"), OF_DJANGO: ("Django's own tasks", "celery")}
+    whose, home = right[owner]
+    return f"{task} has the @locked_task of {whose}: import it from django_redlock.{home}"
 
 
 def _choice(name: str, value: str, more: str = "") -> str:

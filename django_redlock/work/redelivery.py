@@ -152,6 +152,10 @@ class Delivery:
         holders = [vote.holder.rsplit(":", 2)[2:] for vote in refusal.votes]
         return self.meets_run or [own] in holders
 
+    def waits_for_slot(self, refusal: Refusal) -> bool:
+        """Return True if all slots of the limit are held, and the message waits for one of them."""
+        return self.plan.limit is not None and isinstance(refusal, LockTaken) and not self.meets_run
+
     def fate(self, refusal: Refusal, *, is_own: bool, may_have_run: bool) -> Fate:
         """Decide what becomes of a message that is refused.
 

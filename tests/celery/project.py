@@ -209,6 +209,22 @@ def until_told(task: Task, key: str) -> str:
     return "done"
 
 
+@app.task(bind=True)
+@locked_task("few:{key}", limit=3)
+def few(self: Task, key: str) -> str:
+    """Work of which three may run, and which nobody may drop."""
+    return until_told(self, key)
+
+
+@app.task(bind=True)
+@locked_task("few:{key}", limit=2)
+def steady(self: Task, key: str, seconds: float) -> str:
+    """Work of which two may run."""
+    with noted(self, key):
+        time.sleep(seconds)
+    return "done"
+
+
 @app.task(bind=True, acks_late=True)
 @locked_task("work:{key}")
 def long(self: Task, key: str) -> str:

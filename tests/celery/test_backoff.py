@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import heapq
+import random
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from celery import Celery
 
 from django_redlock.celery import backoff
+from django_redlock.testing import taken
+from django_redlock.work import backoff as shared_backoff
+from django_redlock.work.backoff import FOR_A_SLOT
 from django_redlock.work.plan import plan_of
 
-from .desk import Desk, hold, locked, memory, sent
+from .desk import Desk, Work, hold, locked, memory, sent
 
 
 def pauses(desk: Desk, message: Any, times: int) -> list[float]:
@@ -40,6 +48,75 @@ def test_the_pause_grows_with_chance(desk, monkeypatch, away):
         memory().down = set()
     assert found == [0.75 * seconds for seconds in (1, 2, 4, 8, 16, 32, 60, 60)]
     assert set(spans) == {(0.5, 1.0)}
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["full", "no majority"])
+def test_the_pause_for_a_slot_does_not_grow(desk, monkeypatch, away):
+    """5 s less some chance, however often: a slot is free again long before a minute is over.
+
+    Without a majority it grows as ever: there is no slot to use.
+    """
+    message = sent(desk, desk.task(locked("retry", limit=2)))
+    monkeypatch.setattr("random.uniform", lambda *_: 0.75)
+    with taken("name", limit=2):
+        memory().down = {0, 1, 2} if away else set()
+        found = pauses(desk, message, 5)
+        memory().down = set()
+    assert found == [0.75 * seconds for seconds in ((1, 2, 4, 8, 16) if away else [5] * 5)]
+
+
+def play(seed: int, *, for_slot: bool) -> tuple[float, float]:
+    """Forty runs of 3 s, two at a time, by four workers, in time that is only counted.
+
+    Returns the time that they take, where 1 is ideal, and how often each was delivered.
+    """
+    random.seed(seed)
+    queue = [(0.0, number, 0) for number in range(40)]  # when, which, and how often it came back
+    workers, slots, deliveries = [0.0] * 4, [0.0] * 2, 0
+    while queue:
+        free = heapq.heappop(workers)
+        at, number, times = heapq.heappop(queue)
+        at, deliveries = max(at, free), deliveries + 1
+        if slots[0] <= at:
+            heapq.heapreplace(slots, at + 3.0)
+            free = at + 3.0
+        else:
+            free = at + 0.05
+            later = free + shared_backoff.pause(times, for_slot=for_slot)
+            heapq.heappush(queue, (later, number, times + 1))
+        heapq.heappush(workers, free)
+    return max(slots) / 60.0, deliveries / 40.0
+
+
+@pytest.mark.nightly
+def test_the_pause_for_a_slot_uses_the_limit():
+    """A hundred plays: none takes longer by more than a quarter, or ten deliveries of a message.
+
+    Broken: a pause that grows to a minute takes twice as long.
+    """
+    plays = [play(seed, for_slot=True) for seed in range(100)]
+    assert sum(took > 1.25 for took, _ in plays) <= 2
+    assert max(deliveries for _, deliveries in plays) <= 10
+    growing = [play(seed, for_slot=False)[0] for seed in range(100)]
+    assert sum(growing) / 100 > 2
+
+
+def test_the_pause_of_a_copy_grows(desk, monkeypatch):
+    """It waits for its own first run, and for no slot of the limit."""
+    monkeypatch.setattr("random.uniform", lambda *_: 1.0)
+    found: list[float] = []
+
+    def meet() -> str:
+        work.message.headers["redlock"] |= {"deferred": 9}
+        Context().run(ThreadPoolExecutor(1).submit, work.copy).result()
+        (again,) = desk.messages()
+        away = datetime.fromisoformat(again.headers["eta"]) - datetime.now(UTC)
+        found.append(away.total_seconds())
+        return "done"
+
+    work = Work(desk, meet, lock={"limit": 5})
+    assert work.run().retval == "done"
+    assert found[0] > FOR_A_SLOT
 
 
 def test_a_run_waits_for_what_wait_says(desk):

@@ -7,13 +7,14 @@ from contextvars import Context
 
 import pytest
 
-from django_redlock import current_lease, redlock
+from django_redlock import LockTaken, current_lease, redlock
 from django_redlock.celery import LockedTask, locked_task
 from django_redlock.celery import task as task_module
 from django_redlock.testing import assert_free, taken
+from django_redlock.work.plan import plan_of
 from django_redlock.work.redelivery import Delivery
 
-from .desk import hold, is_ignored, sent
+from .desk import hold, is_ignored, nothing, sent
 
 
 def limited(**options: object):
@@ -37,23 +38,35 @@ def test_so_many_run_and_the_next_is_a_conflict(desk):
     with taken("tenant:1", limit=1), redlock("tenant:1"):  # one slot, and the plain lock
         assert desk.execute(sent(desk, task, 1)).retval == 1
     with taken("tenant:1", limit=2):
-        found = desk.execute(sent(desk, task, 1))
-        assert (found.info, found.retval["reason"]) == (None, "the key is held")
-        assert found.retval["retry_after"] > 0
+        assert desk.execute(sent(desk, task, 1)).info.state == "RETRY"
+        again = desk.only()
         assert desk.execute(sent(desk, task, 2)).retval == 2
-    assert slots == [("tenant:1", True, 2), ("tenant:2", True, 2)]
+    assert desk.execute(again).retval == 1
+    assert slots == [("tenant:1", True, 2), ("tenant:2", True, 2), ("tenant:1", True, 2)]
     assert_free("tenant:1", "tenant:2", limit=2)
 
 
-def test_the_message_comes_back_later(desk):
-    """With ``on_conflict="retry"``, and then it runs."""
-    work, slots = limited(on_conflict="retry")
-    task = desk.task(work)
+def test_a_message_is_dropped_where_that_is_written(desk):
+    """With ``on_conflict="skip"``; without a limit that is the default, as it was."""
+    work, slots = limited(on_conflict="skip")
     with taken("tenant:1", limit=2):
-        desk.execute(sent(desk, task, 1))
-        again = desk.only()
+        found = desk.execute(sent(desk, desk.task(work), 1))
+    assert (found.info, found.retval["reason"]) == (None, "the key is held")
+    assert found.retval["retry_after"] > 0
     assert slots == []
-    assert desk.execute(again).retval == 1
+    plan = plan_of(locked_task("name")(nothing))
+    assert plan is not None
+    assert plan.on_conflict == "skip"
+
+
+@pytest.mark.parametrize("how", ["eager", "direct"])
+def test_what_cannot_come_back_fails(desk, how):
+    """A call without a message is not taken for done."""
+    work, slots = limited()
+    task = desk.task(work)
+    with taken("tenant:1", limit=2), pytest.raises(LockTaken, match="all 2 slots are held"):
+        _ = task(1) if how == "direct" else task.apply((1,)).get()
+    assert slots == []
 
 
 def copies(desk, **options):

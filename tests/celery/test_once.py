@@ -68,8 +68,8 @@ def test_work_that_is_under_way_is_a_conflict_as_before(desk):
 
 def test_a_task_without_once_meets_a_record_as_a_held_key(desk):
     """Not as a message that has finished: it is put off or skipped, and never dropped silently."""
-    with redlock("work:1").once(DAY):
-        pass
+    with redlock("work:1").once(DAY) as run:
+        assert run.fresh
 
     @locked_task("work:{key}")
     def other(key):
@@ -92,8 +92,8 @@ def test_its_mark_is_gone_when_it_is_skipped(desk, mode):
     work, done = counted(mode=mode, on_conflict="retry")
     task = desk.task(work, base=LockedTask, acks_late=True)
     message = sent(desk, task, 1)
-    with redlock("work:1").once(DAY):
-        pass
+    with redlock("work:1").once(DAY) as run:
+        assert run.fresh
     assert desk.execute(message).retval["skipped"]
     assert done == []
     assert not task.apply_async([1]).duplicate

@@ -62,6 +62,46 @@ def test_waiting_uses_up_no_retry(site):
     assert [note["retries"] for note in site.notes("begin", key)] == [0, 1, 2]
 
 
+def test_the_fourth_message_of_a_limit_comes_back_and_runs(site):
+    """``limit=3`` and nothing else: it waits for a slot, and is not taken for done."""
+    key = new_key()
+    results = [project.few.delay(key) for _ in range(4)]
+    first = {note["id"] for note in site.begun(key, times=3)}
+    (fourth,) = (each for each in results if each.id not in first)
+    eventually(lambda: came_back(site, fourth.id), within=GET, every=0.05)
+    for _ in results:
+        site.end_run(key)
+    assert [each.get(timeout=GET) for each in results] == ["done"] * 4
+    assert {note["id"] for note in site.notes("begin", key)} == {each.id for each in results}
+
+
+@pytest.mark.nightly
+def test_a_limit_is_used_and_others_do_not_wait(site):
+    """Forty runs of 3 s, two at a time, by four children, beside others that are short.
+
+    They take 75 s at most, where 60 s are ideal, and ten deliveries each; 19 of 20 of the others
+    begin within a second.
+    """
+    key, queue = new_key(), new_key()
+    asked: dict[str, float] = {}
+    with site.worker(4, queue):
+        results = [project.steady.apply_async((key, 3.0), queue=queue) for _ in range(40)]
+        while len(asked) < 120:
+            other = new_key()
+            asked[other] = time.monotonic()
+            project.unlocked.apply_async((other, 0.1), queue=queue)
+            time.sleep(0.5)
+        assert [each.get(timeout=5 * GET) for each in results] == ["done"] * 40
+        late = sorted(site.begun(other)[0]["at"] - at for other, at in asked.items())
+    runs = intervals(site, [key])[key]
+    took = runs[-1][1] - runs[0][0]
+    deliveries = 1 + sum(came_back(site, each.id) for each in results) / len(results)
+    print(f"\n{took:.1f} s, {deliveries:.1f} deliveries each, others {late[114]:.2f} s")
+    assert took <= 1.25 * 60
+    assert deliveries <= 10
+    assert late[114] <= 1
+
+
 def test_a_second_copy_of_a_message_waits_for_the_first(site):
     """Of two copies with one task id one runs, the other after it; none is lost."""
     key, task_id = new_key(), new_key()

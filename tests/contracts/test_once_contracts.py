@@ -6,6 +6,7 @@ import asyncio
 import functools
 import logging
 import math
+import pickle
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from django_redlock import LeaseLost, LockTaken, conf, current_lease, redlock
+from django_redlock import LeaseLost, LockTaken, backend, conf, current_lease, redlock
 from django_redlock.core import completion, hold
 from django_redlock.core.protocol import Sleep
 from django_redlock.core.reasons import ReasonCode
@@ -304,6 +305,106 @@ def test_a_decorated_function_runs_once_and_returns_none_then(world, style):
 
     assert [call(1), call(1), call(2), call(1)] == [1, None, 2, None]
     assert ran == [1, 2]
+
+
+def unpack(run: OnceRun) -> object:
+    """Look at both."""
+    lease, at = run
+    return lease or at
+
+
+def match(run: OnceRun) -> object:
+    """Look by a pattern."""
+    match run:
+        case OnceRun(None, at):
+            return at
+        case _:
+            return None
+
+
+LOOKS: dict[str, Callable[[OnceRun], object]] = {
+    "fresh": lambda run: run.fresh,
+    "lease": lambda run: run.lease,
+    "at": lambda run: run.at,
+    "unpacking": unpack,
+    "an index": lambda run: run[0],
+    "a pattern": match,
+}
+NOT_LOOKED: dict[str, Callable[[OnceRun], object]] = {
+    "nothing": id,
+    "a line of a log": str,
+    "a comparison": lambda run: run == run,  # noqa: PLR0124 - how a tuple compares
+}
+
+
+@pytest.fixture
+def enter_and(style: str) -> Callable[..., None]:
+    """What enters a block, calls something with the run, and leaves the block."""
+
+    def entered(lock: OnceLock, body: Callable[[Any], object]) -> None:
+        with lock as run:
+            body(run)
+
+    async def awaited(lock: OnceLock, body: Callable[[Any], object]) -> None:
+        async with lock as run:
+            body(run)
+
+    return (lambda *args: asyncio.run(awaited(*args))) if style == "asyncio" else entered
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_a_body_that_has_looked_is_told_nothing(world, enter_and, look, caplog):
+    """Whichever way it has asked; a run that is not fresh as well."""
+    for _ in range(2):
+        enter_and(redlock("name").once(keep=DAY), look)
+    assert caplog.text == ""
+    eventually(lambda: len(records(world)) == 5)
+
+
+@pytest.mark.parametrize("body", NOT_LOOKED.values(), ids=NOT_LOOKED)
+def test_a_body_that_has_not_looked_raises_in_tests(world, enter_and, body):
+    """It would do the work each time; as of any block that raises, there is no record."""
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"around the work, 'if run\.fresh:'"):
+            enter_and(redlock("name").once(keep=DAY), body)
+    is_free(world, "name")
+
+
+def test_a_body_that_has_not_looked_is_logged_where_it_is_deployed(
+    world, enter_and, monkeypatch, caplog
+):
+    """Its work is done and recorded; only who does it again gets the error."""
+    monkeypatch.setattr(backend, "TESTING", "not imported")
+    enter_and(redlock("name").once(keep=DAY), id)
+    (told,) = caplog.records
+    assert told.levelno == logging.ERROR
+    assert "'if run.fresh:'" in told.getMessage()
+    eventually(lambda: len(records(world)) == 5)
+    with pytest.raises(RuntimeError, match=r"if run\.fresh:"):
+        enter_and(redlock("name").once(keep=DAY), id)
+    assert len(caplog.records) == 1
+
+
+def test_the_error_of_a_body_that_has_not_looked_is_the_one_that_is_told(world, enter_and):
+    """Fresh or not: what the body raises goes on alone."""
+    lock = redlock("name").once(keep=DAY)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError) as caught:
+            enter_and(lock, lambda _: 1 / 0)
+        assert caught.value.__context__ is None
+        enter_and(lock, LOOKS["fresh"])
+
+
+def test_a_run_is_a_tuple_that_does_not_change():
+    """It compares, shows and unpacks as one."""
+    at = datetime.now(UTC)
+    run = OnceRun(None, at)
+    assert run == (None, at) == tuple(run)
+    assert repr(run) == f"OnceRun(lease=None, at={at!r})"
+    for name in ("lease", "at", "fresh"):
+        with pytest.raises(AttributeError):
+            setattr(run, name, True)
+    assert not pickle.loads(pickle.dumps(run)).fresh  # noqa: S301 - our own
 
 
 def test_a_revoked_record_lets_the_work_be_done_again(world, enter):

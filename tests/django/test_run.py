@@ -841,6 +841,67 @@ def test_a_command_runs_once_per_duration(start):
         assert process.returncode == 0
 
 
+TIDY = """
+import signal, sys, time
+for number in (signal.SIGTERM, signal.SIGHUP):
+    if signal.getsignal(number) is not signal.SIG_IGN:
+        signal.signal(number, lambda *_: sys.exit(0))
+try:
+    print("began", flush=True)
+    input()
+except KeyboardInterrupt:
+    pass
+"""
+ONCE = ("--ttl", str(LONG), "--once-per", "20h", "--")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_work_that_was_asked_to_end_is_not_recorded(start, number):
+    """A command that then ends with 0 may be half done: one line says so, and the next run works.
+
+    The exit status is that of a process which the signal has ended, so that whoever starts it, as
+    a pod, does not take it for done either.
+    """
+    process = start("report", *ONCE, sys.executable, "-c", TIDY, stdin=subprocess.PIPE)
+    assert process.stdout.readline() == "began\n"
+    process.send_signal(number)
+    assert process.wait(LATEST) == 128 + number
+    (said,) = process.stderr.read().splitlines()
+    assert said.startswith(f"'report': {number.name} came while the command ran")
+    process = start("report", *ONCE, "echo", "ran")
+    assert process.communicate(timeout=LATEST) == ("ran\n", "")
+    assert start("report", *ONCE, "echo", "ran").communicate(timeout=LATEST)[0][:7] == "done at"
+
+
+@pytest.mark.slow
+def test_in_a_terminal_ctrl_c_leaves_no_record(start, terminal):
+    """It reaches the command's group alone, and `redlock_run` knows of it."""
+    ours, options = terminal
+    options |= {"stdout": subprocess.PIPE}
+    process = start("report", *ONCE, sys.executable, "-c", TIDY, **options)
+    assert process.stdout.readline() == "began\n"
+    os.write(ours, b"\x03")
+    assert process.wait(LATEST) == 128 + signal.SIGINT
+    assert is_free("report")
+
+
+@pytest.mark.slow
+def test_a_signal_that_is_ignored_leaves_the_record(start):
+    """Under `nohup` the command goes on to its end when the terminal hangs up."""
+    process = start(
+        "report",
+        *(*ONCE, sys.executable, "-c", TIDY),
+        stdin=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    assert process.stdout.readline() == "began\n"
+    os.killpg(children(process.pid)[0], signal.SIGHUP)
+    process.communicate("done\n", timeout=LATEST)
+    assert process.returncode == 0
+    assert start("report", *ONCE, "echo", "ran").communicate(timeout=LATEST)[0][:7] == "done at"
+
+
 @pytest.mark.slow
 def test_so_many_commands_run_at_a_time(start):
     """The next one finds all slots held, and no command reads the character between them."""

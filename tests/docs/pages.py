@@ -205,7 +205,7 @@ class Reader:
     def write(self, block: Block) -> None:
         """Save a file, below what is in it already."""
         path = self.home / block.file
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
             file.write(f"\n{block.text}")
 

@@ -133,16 +133,20 @@ def test_the_options_of_a_view():
     CHOICES.items(),
 )
 def test_the_choices_of_a_task(option, values):
-    """The table of an option has each of its values, and names the default."""
+    """The table of an option has each of its values, and names the default: one of each case."""
     page = table("docs/how-to/celery.md", f"`{option}`")
     rows = [row for row in page.rows if row[0] != "a function"]
     assert (len(rows) < len(page.rows)) == (option == "on_duplicate")
     assert tuple(ast.literal_eval(codes(row[0])[0]) for row in rows) == values
-    (default,) = [codes(row[0])[0] for row in rows if "the default" in row[0]]
+    defaults = [row[0] for row in rows if "the default" in row[0]]
+    limits = [bool(re.search("with a `limit`", each)) for each in defaults]
+    assert limits == ([False, True] if option == "on_conflict" else [False])
     given = inspect.signature(locked_task).parameters[option].default
-    of_marks = {"mode": UNTIL_FINISHED, "on_conflict": "retry"}
-    plan = plan_of(locked_task(**of_marks | {option: given})(lambda: None))
-    assert ast.literal_eval(default) == getattr(plan, option)
+    of_marks: dict[str, Any] = {"mode": UNTIL_FINISHED, "on_conflict": "retry"}
+    for default, with_limit in zip(defaults, limits, strict=True):
+        others = {"limit": 2} if with_limit else of_marks
+        plan = plan_of(locked_task(**others | {option: given})(lambda: None))
+        assert ast.literal_eval(codes(default)[0]) == getattr(plan, option)
 
 
 # -- errors and calls -----------------------------------------------------------------------------

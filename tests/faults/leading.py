@@ -4,8 +4,9 @@
     make soak-leader ARGS="--kills 10 --stops 10"
 
 Each process appends what it saw to a file of its own, with the times of one clock. At no time two
-of them may have said that they lead. After a kill another one leads when the ttl is over, after a
-stop at once: there the ttl is so long that nothing else could free the name.
+of them may have said that they lead, or worked: a stop nearly always comes in the middle of a step.
+After a kill another one leads when the ttl is over, after a stop at once: there the ttl is so long
+that nothing else could free the name.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
+from django_redlock.locks.leader import Leader
 from django_redlock.testing import EmbeddedNodes
+from tests.simulation.mutants import Patch, with_edits
+from tests.simulation.mutants.edits import Edit
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -36,9 +40,28 @@ PROCESSES: Final = 3
 KILL, STOP, PAUSE = "kill", "stop", "pause"
 TTL: Final = {KILL: 2.0, STOP: 60.0, PAUSE: 2.0}
 LONGEST: Final = 50.0  # seconds to the next leader: after a stop less than the ttl
-SAMPLE: Final = 0.005  # seconds between two questions
-STEPPING_DOWN: Final = 0.2  # seconds that it takes what has led to end
-WAITS, ELECTED, LEADS, LOST = "waits", "elected", "leads", "lost"
+SAMPLE: Final = 0.005  # seconds between two questions, and between two steps
+STEPPING: Final = 0.2  # seconds that a step of the work takes
+WAITS, ELECTED, LEADS, STEP, LOST = "waits", "elected", "leads", "step", "lost"
+
+
+def releases_early(end: Callable[[Leader], None]) -> Callable[[Leader], None]:
+    """Release when the block ends, and not when the work has returned."""
+
+    def early(self: Leader) -> None:
+        lease = self._lease
+        end(self)
+        if lease is not None:
+            lease.release()
+
+    return early
+
+
+BROKEN: Final[dict[str, tuple[Edit | Patch, ...]]] = {
+    "": (),
+    "flag": (Edit(Leader, "leads", "lease.remaining() <= 0", "stop.is_set()"),),
+    "early": (Patch(Leader, "_end", releases_early),),
+}
 
 
 class Orders(NamedTuple):
@@ -48,14 +71,15 @@ class Orders(NamedTuple):
         name: of the lock.
         ttl: of its leases, in seconds.
         file: to which it appends.
-        broken: whether it believes what it last noted, and does not ask its lease.
+        broken: "flag": it believes what it was told, and does not ask its lease; "early": the end
+            of its block releases before the work has returned.
         locks: the alias.
     """
 
     name: str
     ttl: float
     file: str
-    broken: bool
+    broken: str
     locks: dict[str, Any]
 
 
@@ -70,10 +94,7 @@ def campaign(orders: Orders) -> None:
     settings.configure(REDLOCK={"default": orders.locks})
     django.setup()
     from django_redlock import conf, redlock
-    from django_redlock.locks.leader import Leader
 
-    if orders.broken:
-        Leader.leads = lambda self: self._lease is not None  # type: ignore[method-assign]
     file = os.open(orders.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     term = [0]
 
@@ -81,17 +102,18 @@ def campaign(orders: Orders) -> None:
         line = json.dumps([what, os.getpid(), term[0], *more])
         os.write(file, f"{line}\n".encode())
 
-    def on_elected(_: Lease) -> None:
+    def work(_: Lease) -> None:
         term[0] += 1
         note(ELECTED, time.monotonic())
-
-    def on_lost(_: Lease) -> None:
+        while redlock.leads(orders.name, pause=SAMPLE):
+            start = time.monotonic()
+            threading.Event().wait(STEPPING)
+            note(STEP, start, time.monotonic())
         note(LOST, time.monotonic())
-        threading.Event().wait(STEPPING_DOWN)
 
     lock = redlock(orders.name, ttl=orders.ttl)
     group, waits = conf.backend("default").group, False
-    with lock.leader(on_elected=on_elected, on_lost=on_lost):
+    with with_edits(*BROKEN[orders.broken]), lock.leader(on_elected=work):
         while True:
             if not waits and group.waiting():
                 waits = True
@@ -127,16 +149,21 @@ def lines(file: Path) -> list[Any]:
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
-def terms(files: list[Path]) -> list[Term]:
-    """For how long each of them led for certain, each time."""
+def terms(files: list[Path], *, steps: bool) -> list[Term]:
+    """For how long each of them led for certain, each time, or worked if ``steps``."""
     found: dict[tuple[int, int], Term] = {}
     for file in files:
         for what, pid, term, *times in lines(file):
             if what == LEADS:
-                start, end = times
-                first = found.get((pid, term), Term(file.name, pid, term, end, end))
+                start, end = times[1], times[0]
                 # Yes at two times is yes between them: a lease that is over is never revived.
-                found[pid, term] = first._replace(until=max(first.since, start))
+            elif what == STEP and steps:
+                start, end = times
+            else:
+                continue
+            first = found.get((pid, term), Term(file.name, pid, term, start, start))
+            since, until = min(first.since, start), max(first.until, end)
+            found[pid, term] = first._replace(since=since, until=until)
     return list(found.values())
 
 
@@ -167,7 +194,7 @@ class Outcome(NamedTuple):
 class Play:
     """Some processes, of which the one that leads is struck again and again."""
 
-    def __init__(self, home: Path, fault: str, nodes: EmbeddedNodes, *, broken: bool) -> None:
+    def __init__(self, home: Path, fault: str, nodes: EmbeddedNodes, broken: str) -> None:
         self.fault = fault
         self._home, self._broken = home, broken
         self._locks = nodes.settings(MAX_TTL=60, RESTART_GUARD=False, NODE_TIMEOUT=1)
@@ -236,12 +263,13 @@ class Play:
         """Strike so often."""
         with self.running():
             seconds = [self.strike() for _ in range(times)]
-        return Outcome(terms(self._files), seconds)
+        # A process that was paused in a step knows of nothing until the step ends.
+        return Outcome(terms(self._files, steps=self.fault != PAUSE), seconds)
 
 
-def play(home: Path, fault: str, times: int, nodes: EmbeddedNodes, *, broken: bool) -> Outcome:
+def play(home: Path, fault: str, times: int, nodes: EmbeddedNodes, broken: str = "") -> Outcome:
     """Let some processes campaign, and strike the one that leads so often."""
-    return Play(home, fault, nodes, broken=broken).outcome(times)
+    return Play(home, fault, nodes, broken).outcome(times)
 
 
 def main() -> int:
@@ -250,13 +278,15 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--stops", type=int, default=100)
     parser.add_argument("--pauses", type=int, default=10)
-    parser.add_argument("--broken", action="store_true", help="believe a flag, not the lease")
+    parser.add_argument(
+        "--broken", nargs="?", const="flag", default="", choices=BROKEN, help="see Orders"
+    )
     options = parser.parse_args()
     bad = 0
     faults = {KILL: options.kills, STOP: options.stops, PAUSE: options.pauses}
     with tempfile.TemporaryDirectory() as home, EmbeddedNodes(3) as nodes:
         for fault, times in faults.items():
-            outcome = play(Path(home), fault, times, nodes, broken=options.broken)
+            outcome = play(Path(home), fault, times, nodes, options.broken)
             both = overlaps(outcome.terms)
             # A waiter looks at least each second, should nobody wake it.
             late = [each for each in outcome.seconds if each > min(TTL[fault], 3.0) + 1.5]

@@ -7,12 +7,12 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connections
+from django.db import DatabaseError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F
 from django.http import HttpResponse, JsonResponse
@@ -255,6 +255,23 @@ def test_a_connection_that_is_gone_is_no_success(counter):
     with site(closing):
         assert counter.click().result(PATIENCE).status_code == 500
     assert (counter.orders(), Record.objects.using(SHOP).count()) == (0, 0)
+
+
+@only(SQLITE, POSTGRESQL)
+def test_an_error_of_the_database_that_a_view_has_caught(counter):
+    """Its refusal is stored; the order is not where PostgreSQL has given the transaction up."""
+
+    def refusing(request: Any) -> HttpResponse:
+        fails(request)
+        with suppress(DatabaseError), connections[SHOP].cursor() as cursor:
+            cursor.execute("SELECT * FROM nowhere")
+        return HttpResponse("a seat that is being sold", status=409)
+
+    with site(refusing):
+        assert counter.click().result(PATIENCE).status_code == 409
+        again = counter.click().result(PATIENCE)
+    assert (again.status_code, again["Idempotency-Replayed"]) == (409, "true")
+    assert counter.orders() == (0 if counter.kind == POSTGRESQL else 1)
 
 
 def test_an_interruption_before_the_rollback_commits_nothing(counter, monkeypatch):

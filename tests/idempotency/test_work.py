@@ -6,12 +6,14 @@ import datetime as dt
 import decimal
 import threading
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
 from django.db import connection, transaction
+from django.db.transaction import TransactionManagementError
 from django.utils import timezone
 
 from django_redlock import LockTaken, NodesUnavailable, conf, current_lease, redlock
@@ -20,6 +22,7 @@ from django_redlock.idempotency import work as of_work
 from django_redlock.idempotency.decorator import WAIT
 from django_redlock.idempotency.models import Record
 from django_redlock.inspection.survey import survey
+from django_redlock.transactions import COMMITTED
 from tests.support.waiting import eventually
 
 from .shop import KEY, Shop, order, orders_made, records
@@ -27,12 +30,15 @@ from .shop import KEY, Shop, order, orders_made, records
 pytestmark = pytest.mark.django_db
 
 
-def charge(key: Any = 7, result: Any = None, **options: Any) -> tuple[bool, Any]:
+def charge(
+    key: Any = 7, result: Any = None, last: Callable[[], object] = bool, **options: Any
+) -> tuple[bool, Any]:
     """Make an order under a key; return whether it was done before, and the result."""
     with idempotent_work("charge", key, **options) as work:
         if not work.done:
             order(None)  # type: ignore[arg-type]
             work.result = {"receipt": uuid.uuid4().hex} if result is None else result
+            last()
     return work.done, work.result
 
 
@@ -49,7 +55,8 @@ def test_the_second_time_gets_the_result_of_the_first():
 
 def test_the_body_of_the_block_has_a_lease_and_a_transaction():
     """Which are over afterwards; what was done before needs neither."""
-    with idempotent_work("charge", 7):
+    with idempotent_work("charge", 7) as work:
+        assert not work.done
         lease = current_lease()
         assert lease is not None
         assert lease.name == "idempotency:charge:7"
@@ -75,11 +82,46 @@ def test_a_result_is_set_only_where_it_is_stored():
     with pytest.raises(RuntimeError, match=advice), idempotent_work("charge", 7) as work:
         work.result = "another"
     with idempotent_work("charge", 8) as work:
-        pass
+        assert not work.done
     with pytest.raises(RuntimeError, match="under the key '8' is not stored"):
         work.result = "too late"
     assert charge() == (True, result) != (done, result)
     assert charge(8) == (True, None)
+
+
+def test_a_body_that_has_not_asked_is_rolled_back(transactional_db):
+    """It would do the work each time; the second time it is told as well, behind its work."""
+    advice = "write 'with idempotent_work.* as work:' and, around the work, 'if not work.done:'"
+    with pytest.raises(RuntimeError, match=advice), idempotent_work("charge", 7) as work:
+        work.result = order(None).status_code  # type: ignore[arg-type]
+    assert (orders_made(), records()) == (0, [])
+    charge()
+    with pytest.raises(RuntimeError, match=advice), idempotent_work("charge", 7):
+        pass
+    for key in (7, 8):
+        with pytest.raises(ZeroDivisionError), idempotent_work("charge", key):
+            raise ZeroDivisionError  # the body's own error is what the caller gets
+
+
+def fail() -> None:
+    """What ``on_commit`` may have been given."""
+    raise ZeroDivisionError
+
+
+def test_an_error_behind_the_commit_leaves_the_record(transactional_db):
+    """The record is in the transaction of the work: the next delivery does nothing."""
+    with pytest.raises(ZeroDivisionError) as caught:
+        charge(last=lambda: transaction.on_commit(fail))
+    assert caught.value.__notes__ == [COMMITTED]
+    assert charge()[0]
+    assert orders_made() == 1
+
+
+def test_a_body_that_is_rolled_back_without_an_error_is_told(transactional_db):
+    """Nothing is kept, neither the work nor the record, and the caller gets an error."""
+    with pytest.raises(TransactionManagementError):
+        charge(last=lambda: transaction.set_rollback(True))
+    assert (orders_made(), records()) == (0, [])
 
 
 def test_a_record_is_no_key():
@@ -97,8 +139,8 @@ def test_what_json_can_have():
     with pytest.raises(TypeError, match="cannot be stored as JSON"):
         charge(8, result=object())
     assert orders_made() == 1
-    with idempotent_work("charge", 9):  # without a result
-        pass
+    with idempotent_work("charge", 9) as work:  # without a result
+        assert not work.done
     with idempotent_work("charge", 9) as work:
         assert (work.done, work.result) == (True, None)
 
@@ -160,8 +202,8 @@ def test_other_work_under_the_same_key():
     assert charge(9, fingerprint="€" * 300)[1] == charge(9, fingerprint="€" * 300)[1]
     with pytest.raises(ValueError, match="something else"), idempotent_work("anybody", KEY):
         pass
-    with idempotent_work("anybody", "mine"):
-        pass
+    with idempotent_work("anybody", "mine") as work:
+        assert not work.done
     assert shop.send("mine").status_code == 422
 
 

@@ -37,7 +37,7 @@ from django_redlock.locks import atomic
 from django_redlock.locks.atomic import AtomicLock
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
-from django_redlock.transactions import BEGUN, TransactionUnderLock, end_torn
+from django_redlock.transactions import BEGUN, COMMITTED, TransactionUnderLock, end_torn
 from tests.simulation.mutants import Patch, with_edits
 from tests.support.waiting import eventually
 
@@ -291,15 +291,19 @@ def test_a_rollback_that_fails_drops_the_connection(rows, monkeypatch):
 
 
 def test_a_function_of_on_commit_that_raises(rows):
-    """The row is written, the lock is free, and the error goes on."""
+    """The row is written, the lock is free, and the error goes on: its note says what happened."""
 
     def fail() -> None:
         raise Failing
 
-    with pytest.raises(Failing), redlock(NAME).atomic(rows):
+    with pytest.raises(Failing) as caught, redlock(NAME).atomic(rows):
         insert(rows)
         transaction.on_commit(fail, using=rows)
     assert count(rows) == 1
+    assert caught.value.__notes__ == [COMMITTED]
+    with pytest.raises(Failing) as caught, redlock(NAME).atomic(rows):
+        fail()
+    assert not hasattr(caught.value, "__notes__")
 
 
 # -- inside another transaction -------------------------------------------------------------------

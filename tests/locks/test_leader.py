@@ -7,14 +7,17 @@ import itertools
 import logging
 import os
 import queue
+import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.exceptions import SynchronousOnlyOperation
 from django.test import override_settings
 
@@ -23,12 +26,14 @@ from django_redlock.leases.lease import Lease
 from django_redlock.locks import leader as leader_module
 from django_redlock.locks.leader import Leader
 from django_redlock.testing import EmbeddedNodes, assert_free, assert_taken, stale, unavailable
+from tests.faults.leading import BROKEN
 from tests.simulation.mutants import Patch, with_edits
 from tests.simulation.mutants.edits import Edit
 from tests.support.waiting import eventually
 
 NUMBERS = itertools.count()
 LONG = 60.0
+SHORT_TTL = 4.0
 Begin = Callable[..., AbstractContextManager[Leader]]
 
 
@@ -61,11 +66,16 @@ def loop_in_a_thread() -> Iterator[asyncio.AbstractEventLoop]:
         loop.close()
 
 
+def in_a_thread(name: Any = "beat", **told: Any) -> Leader:
+    """The block of a campaign in a thread."""
+    return redlock(name).leader(**told)
+
+
 @pytest.fixture(params=["threads", "tasks"])
 def begin(request: pytest.FixtureRequest) -> Iterator[Begin]:
     """What begins a campaign and ends it with a block: in a thread, or in a task of a loop."""
     if request.param == "threads":
-        yield lambda name="beat", **told: redlock(name).leader(**told)
+        yield in_a_thread
         return
     with loop_in_a_thread() as loop:
 
@@ -171,14 +181,9 @@ def test_it_does_not_lead_while_it_stops(begin):
     assert not lost_while_stopping(begin)
 
 
-def noted(_: Any) -> Callable[[Leader], bool]:
-    """Believes what the campaign has noted."""
-    return lambda self: self._lease is not None
-
-
 def test_a_leader_that_believes_a_flag_is_caught(begin):
-    """The campaign learns of the loss later than the lease."""
-    with with_edits(Patch(Leader, "leads", noted)), pytest.raises(AssertionError):
+    """Broken: it believes that it would have been told."""
+    with with_edits(*BROKEN["flag"]), pytest.raises(AssertionError):
         lost_before_it_was_told(begin)
 
 
@@ -242,6 +247,127 @@ def test_a_campaign_that_waits_ends_with_its_block(begin):
     assert not told.said
 
 
+# -- the end of the block, and work that goes on --------------------------------------------------
+
+
+class Step:
+    """Work in the middle of a step when it is asked to stop: in a thread, or as a coroutine."""
+
+    def __init__(self, said: list[str]) -> None:
+        self._said = said
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def work(self, lease: Lease) -> None:
+        """Step until it leads no more, and then to the end of the step."""
+        self._said.append("begins")
+        self.begun.set()
+        redlock.leads("beat", pause=LONG)
+        self._said.append("asked")
+        self.go_on.wait(LONG)
+        self._said.append(f"ends {lease.held}")
+
+    async def awork(self, lease: Lease) -> None:
+        """The same in a task, which is cancelled."""
+        self._said.append("begins")
+        self.begun.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            self._said.append("asked")
+            await asyncio.to_thread(self.go_on.wait, LONG)
+            self._said.append(f"ends {lease.held}")
+            raise
+
+
+@contextmanager
+def in_the_middle_of_a_step(begin: Begin, said: list[str]) -> Iterator[Step]:
+    """The block ends meanwhile, in another thread; the campaign has asked its work to stop."""
+    step, end = Step(said), threading.Event()
+
+    def block() -> None:
+        with begin(on_elected=step.work if begin is in_a_thread else step.awork):
+            end.wait(LONG)
+        said.append("left")
+
+    thread = threading.Thread(target=block)
+    thread.start()
+    try:
+        assert step.begun.wait(LONG)
+        end.set()
+        eventually(lambda: "asked" in said)
+        yield step
+    finally:
+        step.go_on.set()
+        thread.join(LONG)
+
+
+def handed_over(begin: Begin, *, at_once: bool) -> list[str]:
+    """What the works of two campaigns say; ``at_once``: the second one leads before the step ends.
+
+    It waits in line, so it leads as soon as the name is free.
+    """
+    said: list[str] = []
+    told = Told()
+    with ExitStack() as second, in_the_middle_of_a_step(begin, said) as step:
+        second.enter_context(redlock("beat").leader(on_elected=told.elected, on_lost=told.lost))
+        if at_once:
+            told.lease()
+            said.append("the next leads")
+        else:
+            eventually(conf.backend("default").group.waiting)
+            assert redlock("beat").state().held
+            assert not told.said
+        step.go_on.set()
+        told.lease()
+        eventually(lambda: "left" in said)
+    return said
+
+
+def test_the_name_is_free_when_the_work_has_returned(begin):
+    """Asked to stop at the end of the block, it ends its step under the lease."""
+    assert handed_over(begin, at_once=False) == ["begins", "asked", "ends True", "left"]
+    assert_free("beat")
+
+
+def test_a_block_that_releases_before_the_work_has_returned_is_caught(begin):
+    """Broken: the next process leads in the middle of the step."""
+    with with_edits(*BROKEN["early"]):
+        said = handed_over(begin, at_once=True)
+    assert said.index("the next leads") < said.index("ends False")
+
+
+def test_work_that_does_not_return_is_named(begin, caplog):
+    """After ten seconds; the block ends no sooner for that."""
+    said: list[str] = []
+    with (
+        with_edits(Patch(leader_module, "PATIENCE", lambda _: 0.01)),
+        in_the_middle_of_a_step(begin, said),
+    ):
+        warned = eventually(lambda: [each.getMessage() for each in caplog.records])
+        assert said == ["begins", "asked"]
+        assert_taken("beat")
+    assert said[2:] == ["ends True", "left"]
+    assert re.match(r"leading 'beat' ended 0 seconds ago, .* waits for Step\.a?work to", warned[0])
+
+
+def test_work_that_does_not_return_after_a_loss_is_named(begin, caplog):
+    """Else a process would be in line no more, and say nothing."""
+    told, go_on = Told(), threading.Event()
+
+    def hangs(_: Lease) -> None:
+        go_on.wait(LONG)
+
+    with (
+        with_edits(Patch(leader_module, "PATIENCE", lambda _: 0.01)),
+        begin(on_elected=told.elected, on_lost=hangs),
+    ):
+        stale(told.lease())
+        text = "waits for test_work_that_does_not_return_after_a_loss_is_named.<locals>.hangs"
+        eventually(lambda: any(text in each.getMessage() for each in caplog.records))
+        go_on.set()
+        told.lease(2)
+
+
 # -- errors ---------------------------------------------------------------------------------------
 
 
@@ -254,7 +380,7 @@ def restless() -> Iterator[None]:
 
 @pytest.mark.usefixtures("restless")
 def test_who_cannot_begin_gives_the_name_back_and_tries_again(begin, caplog):
-    """A leader that does nothing would be worse than none; what did not begin is not ended."""
+    """A leader that does nothing would be worse than none. What began in part is ended as well."""
     told = Told()
 
     def fails_twice(lease: Lease) -> None:
@@ -266,39 +392,69 @@ def test_who_cannot_begin_gives_the_name_back_and_tries_again(begin, caplog):
     with begin(on_elected=fails_twice, on_lost=told.lost):
         told.lease(3)
         eventually(lambda: redlock.leads("beat"))
-    assert [call for call, *_ in told.said] == ["elected"] * 3 + ["lost"]
+    assert [call for call, *_ in told.said] == ["elected", "lost"] * 3
+    assert told.said[1] == ("lost", True, False)  # it is released when that is ended
     assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError] * 2
 
 
-def leads_again_after_an_exit() -> bool:
-    """``on_elected`` ends its thread by mistake, once."""
+def leads_again_after(begin: Begin, error: type[BaseException]) -> bool:
+    """``on_elected`` ends by this, once; then the campaign leads again, or has ended."""
     told = Told()
 
-    def exits(lease: Lease) -> None:
+    def ends(lease: Lease) -> None:
         told.elected(lease)
         if len(told.leases) == 1:
-            sys.exit("by mistake")
+            raise error("by mistake")
 
-    with redlock("beat").leader(on_elected=exits) as leader:
+    with begin(on_elected=ends, on_lost=told.lost) as leader:
         told.lease()
-        ended = leader._ended
-        assert ended is not None
-        eventually(lambda: len(told.leases) > 1 or not ended.empty())
+        eventually(lambda: len(told.leases) > 1 or leader._ended.is_set())
         return len(told.leases) > 1
+
+
+class Odd(BaseException):
+    """As libraries have them for outcomes of tests, or to end a worker."""
+
+
+@pytest.mark.usefixtures("restless")
+@pytest.mark.parametrize("error", [asyncio.CancelledError, Odd])
+def test_no_error_of_the_work_ends_the_campaign(begin, caplog, error):
+    """Not even a ``CancelledError`` of a task of its own: it is logged, and in line again."""
+    assert leads_again_after(begin, error)
+    failed = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert [each.exc_info[0] for each in failed] == [error]
 
 
 @pytest.mark.usefixtures("restless")
 def test_an_exit_in_its_thread_ends_no_campaign():
     """A thread ignores it silently, and this process would lead no more."""
-    assert leads_again_after_an_exit()
+    assert leads_again_after(in_a_thread, SystemExit)
 
 
 @pytest.mark.usefixtures("restless")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_campaign_that_an_exit_ends_is_caught():
-    """Broken: as of any thread."""
-    with with_edits(Edit(Leader, "_run", "(Exception, SystemExit)", "Exception")):
-        assert not leads_again_after_an_exit()
+def test_a_campaign_that_an_error_ends_is_caught(begin):
+    """Broken: as of any thread, and of any task."""
+    with with_edits(
+        Edit(Leader, "_run", "except BaseException", "except Exception"),
+        Edit(Leader, "_arun", "except BaseException", "except Exception"),
+    ):
+        error = SystemExit if begin is in_a_thread else asyncio.CancelledError
+        assert not leads_again_after(begin, error)
+
+
+@pytest.mark.usefixtures("restless")
+def test_work_that_returns_while_it_leads_ends_the_term(begin, caplog):
+    """Else this process would lead, and nobody would work. It is logged, and in line again."""
+    told = Told()
+    with begin(on_elected=told.elected):
+        assert told.lease(3).fence > told.lease(2).fence > told.lease().fence
+        assert not told.lease().held
+    said = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    text = (
+        "on_elected of 'beat' has returned while this process leads, and there is no on_lost: so "
+        "nobody works, and another process may lead. Let it loop while redlock.leads()"
+    )
+    assert said[:2] == [text] * 2
 
 
 def test_an_error_while_it_stops_is_logged(begin, caplog):
@@ -332,38 +488,55 @@ def test_while_no_majority_can_be_asked_it_waits(begin):
 
 
 def test_on_elected_may_do_the_work_while_it_leads():
-    """``while redlock.leads(name)`` ends with the lease, and with the block."""
+    """``while redlock.leads(name)`` ends with the lease, and with the block; so does its pause.
+
+    After a loss the campaign is in line again when the function has returned.
+    """
     steps: queue.SimpleQueue[int] = queue.SimpleQueue()
     over: list[int] = []
-
-    leases = Told()
+    returns, leases = threading.Event(), Told()
 
     def work(lease: Lease) -> None:
         leases.elected(lease)
-        while redlock.leads("beat"):
-            steps.put(lease.fence)
-            threading.Event().wait(0.001)
+        steps.put(lease.fence)
+        while redlock.leads("beat", pause=LONG):
+            steps.put(0)
         over.append(lease.fence)
+        returns.wait(LONG)
 
     with redlock("beat").leader(on_elected=work):
         first = steps.get(timeout=LONG)
         stale(leases.lease())
+        eventually(lambda: over == [first])
+        assert not redlock("beat").state().held
+        assert len(leases.leases) == 1
+        assert not redlock.leads("beat", pause=LONG)
+        returns.set()
         leases.lease(2)
-        assert over == [first]
     assert len(over) == 2
+    assert steps.qsize() == 1
 
 
-def test_news_of_an_earlier_lease_deposes_nobody():
-    """The watchdog may tell of a loss when the next term has begun."""
+def test_a_pause_passes(begin):
+    """Then it still leads."""
+    with begin():
+        eventually(lambda: redlock.leads("beat"))
+        assert redlock.leads("beat", pause=0.001)
+
+
+def test_a_step_that_asks_its_lease_learns_of_the_loss(begin, caplog):
+    """Its ``LeaseLost`` is the end of the term, and no failure."""
     told = Told()
-    with redlock("beat").leader(**told.both()) as leader:
-        first = told.lease()
-        stale(first)
+
+    def work(lease: Lease) -> None:
+        told.elected(lease)
+        if len(told.leases) == 1:
+            stale(lease)
+        lease.ensure()
+
+    with begin(on_elected=work, on_lost=told.lost):
         told.lease(2)
-        leader._news.put(first)
-        eventually(leader._news.empty)
-        assert redlock.leads("beat")
-    assert len(told.leases) == 2
+    assert not [each for each in caplog.records if each.levelno == logging.ERROR]
 
 
 def test_a_thread_that_was_not_started_for_certain_campaigns_for_nobody(monkeypatch):
@@ -413,11 +586,106 @@ if "leave" in sys.argv:
 @pytest.mark.parametrize("leave", [True, False])
 def test_a_forked_child_leads_nothing_and_a_process_that_ends_waits_for_nothing(leave):
     """The campaign belongs to the process that began it, and holds up no exit."""
-    words = [sys.executable, "-c", PROGRAM, *["leave"] * leave]
+    expected = ["0 True []", *["False ['lost']"] * leave]
+    assert said_by(PROGRAM, *["leave"] * leave) == expected
+
+
+def said_by(program: str, *words: str) -> list[str]:
+    """The lines that a program has printed at its end."""
     done = subprocess.run(
-        words, capture_output=True, text=True, timeout=LONG, check=True, env=dict(os.environ)
+        [sys.executable, "-c", program, *words],
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        check=True,
+        env=dict(os.environ),
     )
-    assert done.stdout.splitlines() == ["0 True []", *["False ['lost']"] * leave]
+    return done.stdout.splitlines()
+
+
+CTRL_C = """
+import os, signal, threading
+from django.conf import settings
+settings.configure(REDLOCK={"default": {"NODES": ["memory://a"], "TTL": 600, "MAX_TTL": 600}})
+from django_redlock import redlock
+
+stepping, go_on = threading.Event(), threading.Event()
+
+def work(lease):
+    stepping.set()
+    redlock.leads("beat", pause=float("inf"))
+    threading.Event().wait(0.1)  # until the block waits, which makes no difference
+    os.kill(os.getpid(), signal.SIGINT)
+    go_on.wait(60)
+    print("ends", lease.held)
+
+try:
+    with redlock("beat").leader(on_elected=work):
+        stepping.wait(60)
+except KeyboardInterrupt:
+    print("interrupted", redlock("beat").state().held)
+go_on.set()
+with redlock("beat", wait=60):
+    print("free")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", ["memory"], indirect=True)
+def test_ctrl_c_leaves_the_wait_and_not_the_lock():
+    """The work goes on to its end in the thread of the campaign, which then releases."""
+    assert said_by(CTRL_C) == ["interrupted True", "ends True", "free"]
+
+
+KILLED = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, logging, sys
+from django.conf import settings
+settings.configure(REDLOCK={"default": {"NODES": ["memory://a"], "TTL": 600, "MAX_TTL": 600}})
+from django_redlock import redlock
+
+logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s", level="ERROR")
+logging.Formatter.formatException = lambda *_: "Traceback"
+greenlets = []
+
+def work(lease):
+    greenlets.append(gevent.getcurrent())
+    while redlock.leads("beat", pause=1):
+        pass
+
+with redlock("beat").leader(on_elected=work, on_lost=lambda lease: print("lost", lease.held)):
+    while not greenlets:
+        gevent.sleep(0.01)
+    greenlets[0].kill()
+    with redlock("beat", wait=60):
+        print("free")
+print(len(greenlets))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", ["memory"], indirect=True)
+def test_a_greenlet_that_is_killed_campaigns_no_more_and_says_so():
+    """What it began is ended, and the name is free."""
+    said = ["lost True", "ERROR no more campaign for 'beat': its greenlet was killed", "Traceback"]
+    assert said_by(KILLED) == [*said, "free", "1"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", ["real"], indirect=True)
+def test_the_lock_is_renewed_while_the_end_of_the_block_waits(begin):
+    """For longer than its ttl."""
+    short = settings.REDLOCK["default"] | {"TTL": SHORT_TTL}
+    said: list[str] = []
+    with (
+        override_settings(REDLOCK={"default": short}),
+        in_the_middle_of_a_step(begin, said),
+    ):
+        began, first = time.monotonic(), redlock("beat").state()
+        eventually(lambda: time.monotonic() > began + 1.5 * SHORT_TTL, within=LONG, every=0.1)
+        assert redlock("beat").state().fence == first.fence
+    assert said == ["begins", "asked", "ends True", "left"]
 
 
 # -- in a task ------------------------------------------------------------------------------------
@@ -457,6 +725,86 @@ def test_a_coroutine_function_is_cancelled_with_the_lease(swallows):
 
     asyncio.run(main())
     assert said == ["elected", "cancelled", "lost"] * 2
+    assert_free("beat")
+
+
+def test_a_loss_does_not_cut_an_on_lost():
+    """The lease is lost while the end of the block stops what the election began."""
+    said: list[str] = []
+    told = Told()
+
+    async def stop(lease: Lease) -> None:
+        stale(lease)
+        for _ in range(10):  # turns of the loop, in which the loss is told
+            await asyncio.sleep(0.001)
+        said.append("stopped")
+
+    async def main() -> None:
+        async with redlock("beat").leader(on_elected=told.elected, on_lost=stop):
+            while not told.leases:  # noqa: ASYNC110 - a helper of tests
+                await asyncio.sleep(0.005)
+
+    asyncio.run(main())
+    assert said == ["stopped"]
+
+
+@pytest.mark.parametrize("works", [True, False], ids=["works", "waits"])
+def test_a_campaign_whose_task_is_cancelled_ends_and_says_so(caplog, works):
+    """A block that is entered by hand, and never left: ``asyncio.run`` cancels all tasks and waits.
+
+    What leads comes to its end first, and the name is free.
+    """
+    said: list[str] = []
+
+    async def work(_: Lease) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            said.append("ends")
+
+    async def lost(lease: Lease) -> None:
+        await asyncio.sleep(0.001)
+        said.append(f"lost {lease.held} {redlock.leads('beat')}")
+
+    async def main() -> None:
+        if not works:
+            await redlock("beat").aacquire()
+        await redlock("beat").leader(on_elected=work, on_lost=lost).__aenter__()
+        group = conf.backend("default").group
+        while not (redlock.leads("beat") if works else group.waiting()):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+    asyncio.run(main())
+    assert said == (["ends", "lost True False"] if works else [])
+    errors = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert errors == ["no more campaign for 'beat': its task was cancelled"]
+    if works:
+        assert_free("beat")
+
+
+def test_who_cancels_the_end_of_the_block_leaves_the_wait_alone():
+    """The work goes on to its end, renewed, and then the name is free."""
+    said: list[str] = []
+    step = Step(said)
+
+    async def main() -> None:
+        leader = redlock("beat").leader(on_elected=step.awork)
+        await leader.__aenter__()
+        await asyncio.to_thread(step.begun.wait, LONG)
+        end = asyncio.create_task(leader.__aexit__())
+        while "asked" not in said:  # noqa: ASYNC110 - a helper of tests
+            await asyncio.sleep(0.005)
+        end.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await end
+        assert (await redlock("beat").astate()).held
+        with pytest.raises(RuntimeError, match="runs already"):
+            await leader.__aenter__()
+        step.go_on.set()
+        await asyncio.to_thread(leader._ended.wait, LONG)
+
+    asyncio.run(main())
+    assert said == ["begins", "asked", "ends True"]
     assert_free("beat")
 
 
@@ -501,7 +849,7 @@ def test_an_on_lost_that_runs_is_not_cancelled_by_the_end_of_the_block():
 
 def test_a_block_that_cancels_its_on_lost_is_caught():
     """Broken: it cancels the campaign whatever that does."""
-    with with_edits(Edit(Leader, "__aexit__", "if not self._stopping:", "if True:")):
+    with with_edits(Edit(Leader, "__aexit__", "if not asked:", "if True:")):
         assert stop_meets_the_end_of_the_block() == ["left"]
 
 
@@ -531,6 +879,11 @@ def test_what_makes_no_sense_is_refused():
     async def main() -> None:
         with pytest.raises(SynchronousOnlyOperation):
             redlock("beat").leader().__enter__()
+        with pytest.raises(SynchronousOnlyOperation):
+            redlock.leads("beat", pause=1)
 
     asyncio.run(main())
+    for pause in (-1, float("nan"), None, True):
+        with pytest.raises((TypeError, ValueError), match="pause"):
+            redlock.leads("beat", pause=pause)  # type: ignore[arg-type]
     assert_free("beat")

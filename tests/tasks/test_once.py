@@ -74,8 +74,8 @@ def test_work_that_is_under_way_is_a_conflict_as_before(desk, task):
 def test_who_is_skipped_is_told_of_and_may_run_again_when_the_record_is_gone(desk, task):
     """A listener hears of it with the key's name. It has not run, so it leaves no record."""
     told: list[TaskEvent] = []
-    with redlock("digest:7").once(60):
-        pass
+    with redlock("digest:7").once(60) as run:
+        assert run.fresh
     events.watch_tasks(told.append)
     try:
         result = after(desk, task.enqueue(7))
@@ -95,8 +95,8 @@ def test_its_mark_is_gone_when_it_is_skipped(desk):
     """The next task is enqueued."""
     result = jobs.strict_daily.enqueue(7)
     assert marked()
-    with redlock("digest:7").once(60):
-        pass
+    with redlock("digest:7").once(60) as run:
+        assert run.fresh
     assert after(desk, result).return_value["skipped"] is True
     assert marked() == set()
     assert jobs.strict_daily.enqueue(7).id != result.id

@@ -8,6 +8,8 @@ pytest.importorskip("django.tasks", reason="Django 6 has tasks")
 pytest.importorskip("django_tasks_db")
 
 import asyncio
+import functools
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from contextvars import Context
@@ -22,7 +24,9 @@ from django_redlock import LockTaken, current_lease, events, redlock
 from django_redlock.events import TaskEvent, TaskOutcome
 from django_redlock.tasks import Skipped, locked_task
 from django_redlock.tasks import task as module
+from django_redlock.tasks.checks import check_tasks
 from django_redlock.testing import assert_free, stale, taken
+from django_redlock.work.backoff import FOR_A_SLOT
 from tests.celery.desk import hold, is_free, label_of, marked, memory
 from tests.tasks import jobs
 
@@ -408,6 +412,68 @@ def test_the_decorator_for_celery_is_refused_at_the_definition(desk):
         task_of(wrong)
 
 
+def bill(year):
+    """Another one, which a test makes a task by the wrong decorator."""
+
+
+def test_the_decorator_for_celery_is_refused_on_any_backend(desk, monkeypatch):
+    """One that is not ours lets it be defined: a check names it, and a run fails and says why."""
+    celery = pytest.importorskip("django_redlock.celery")
+    wrong = task_of(backend="bare")(celery.locked_task("report:{year}")(bill))
+    monkeypatch.setattr(sys.modules[__name__], "bill", wrong)
+    (said,) = [each for each in check_tasks() if "test_runs.bill" in each.msg]
+    assert said.id == "django_redlock.E002"
+    assert str(said.hint).startswith("Import it from django_redlock.tasks.")
+    result = wrong.enqueue(2024)
+    with hold("report:2024"):
+        desk.work("bare")
+    result.refresh()
+    assert (result.status, result.errors[0].exception_class) == (FAILED, TypeError)
+    assert "bill has the @locked_task of Celery's tasks: import it from django_redlock.tasks" in (
+        result.errors[0].traceback
+    )
+
+
+@pytest.mark.parametrize("options", [{"on_conflict": "retry"}, {"mode": "until_finished"}])
+def test_this_decorator_is_refused_for_a_celery_task(options, monkeypatch):
+    """It would end messages as failures, or leave marks: a check names it, and each run says why.
+
+    Where its class is ``LockedTask``, the definition does.
+    """
+    celery = pytest.importorskip("tests.celery.desk")
+    from django_redlock.celery import LockedTask
+    from django_redlock.celery import checks as of_celery
+
+    desk, locked = celery.Desk(), locked_task("report:{year}", **options)(report)
+    why = r"desk\.report has the @locked_task of Django's own tasks: .* django_redlock\.celery"
+    with pytest.raises(TypeError, match=why):
+        desk.task(locked, base=LockedTask)
+    task = desk.task(locked)
+    monkeypatch.setattr(of_celery, "current_app", desk.app)
+    (said,) = [each for each in of_celery.check_tasks() if "desk.report" in each.msg]
+    assert said.id == "django_redlock.E002"
+    assert str(said.hint).startswith("Import it from django_redlock.celery.")
+    found = desk.execute(celery.sent(desk, task, 2024))
+    with pytest.raises(TypeError, match=why):
+        raise found.info.retval
+
+
+def test_a_backend_may_run_a_task_by_celery(desk, monkeypatch):
+    """Its Celery task is made of the function of a task: nobody has taken the wrong decorator."""
+    celery = pytest.importorskip("tests.celery.desk")
+    from django_redlock.celery import checks as of_celery
+
+    @functools.wraps(jobs.skipping.func)
+    def run(self, *args):
+        return jobs.skipping.call(*args)
+
+    queue = celery.Desk()
+    task = queue.task(run, bind=True)
+    monkeypatch.setattr(of_celery, "current_app", queue.app)
+    assert [each for each in of_celery.check_tasks() if "desk.skipping" in each.msg] == []
+    assert queue.execute(celery.sent(queue, task, 2024)).retval == "report:2024"
+
+
 def test_options_that_make_no_sense_are_refused():
     """As for Celery."""
     with pytest.raises(ValueError, match="queue_ttl has no effect"):
@@ -464,10 +530,29 @@ def test_so_many_tasks_of_a_key_run(desk, task):
         assert after(desk, task.enqueue(1)).return_value == "tenant:1"
     with taken("tenant:1", limit=2):
         result = after(desk, task.enqueue(1))
+        for _ in range(3):  # it comes back soon, however often
+            (waiting,) = desk.rows(status="READY")
+            away = (waiting.run_after - waiting.enqueued_at).total_seconds()
+            assert FOR_A_SLOT / 2 - 0.5 <= away <= FOR_A_SLOT
+            desk.make_due()
+            desk.work()
     assert result.status == DONE
-    assert result.return_value["reason"] == "the key is held"
+    assert result.return_value["deferred"] is True
     assert jobs.log == [1]
+    desk.make_due()
+    desk.work()
+    assert jobs.log == [1, 1]
     assert_free("tenant:1", limit=2)
+
+
+def test_a_task_of_a_limit_that_cannot_come_back_fails(desk):
+    """One that is done at once, and a direct call: neither is taken for done."""
+    with taken("tenant:1", limit=2):
+        result = jobs.limited.using(backend="immediate").enqueue(1)
+        with pytest.raises(LockTaken, match="all 2 slots are held"):
+            jobs.limited.call(1)
+    assert (result.status, result.errors[0].exception_class) == (FAILED, LockTaken)
+    assert jobs.log == []
 
 
 def test_a_copy_of_a_limited_task_does_not_run_beside_it(desk):

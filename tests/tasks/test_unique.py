@@ -536,7 +536,7 @@ class Listed(BaseTaskBackend):
 def test_what_a_backend_cannot_do_is_reported(desk):
     """W008: nobody can be told the first. W030: nothing can come back later."""
     late = {"retrying", "awaiting", "patient", "told", "keyless", "started", "astarted"}
-    late |= {"daily", "adaily"}
+    late |= {"daily", "adaily", "limited", "alimited"}
     first = {"finished", "started", "astarted", "calling"}
     expected = {("django_redlock.W030", each) for each in late}
     assert found() == expected | {("django_redlock.W008", each) for each in first}

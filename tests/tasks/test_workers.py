@@ -7,11 +7,15 @@ import pytest
 pytest.importorskip("django.tasks", reason="Django 6 has tasks")
 pytest.importorskip("django_tasks_db")
 
+import os
+import sys
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from django_redlock.testing import EmbeddedNodes
+from django_redlock.testing import EmbeddedNode, EmbeddedNodes
+from tests.support.own_process import ROOT
+from tests.support.processes import process
 from tests.support.replays import note_broken
 from tests.support.waiting import eventually
 from tests.tasks.site import LONG, TABLE, Event, Site, faults
@@ -22,12 +26,23 @@ TTL = 2
 @pytest.fixture
 def site(redlock_embedded: EmbeddedNodes, tmp_path: Path) -> Site:
     """A site whose locks are those of embedded nodes, as new."""
-    locks = redlock_embedded.settings(MAX_TTL=TTL, NODE_TIMEOUT=10, RESTART_GUARD=False)
-    for node in redlock_embedded:
+    return made(redlock_embedded, tmp_path, TTL)
+
+
+@pytest.fixture
+def patient_site(redlock_embedded: EmbeddedNodes, tmp_path: Path) -> Site:
+    """A site none of whose workers loses its lock, however busy this machine is."""
+    return made(redlock_embedded, tmp_path, LONG)
+
+
+def made(nodes: EmbeddedNodes, folder: Path, ttl: float) -> Site:
+    """Return a site whose locks are those of these nodes, as new."""
+    locks = nodes.settings(MAX_TTL=ttl, NODE_TIMEOUT=10, RESTART_GUARD=False)
+    for node in nodes:
         with closing(node.client()) as client:
             for key in client.scan_iter("redlock:[!f]*"):
                 client.delete(key)
-    return Site(tmp_path, locks)
+    return Site(folder, locks)
 
 
 def keys(nodes: EmbeddedNodes, kind: str) -> set[bytes]:
@@ -68,6 +83,57 @@ def test_the_task_of_a_killed_worker_runs_again_and_what_has_finished_does_not(
             eventually(lambda: not site.unfinished(), within=LONG, what="a copy that ends")
     assert count(site, "begun") == 2
     assert keys(redlock_embedded, "mark") == set()
+
+
+def rows(site: Site) -> int:
+    """How many tasks are in the table."""
+    ((count,),) = site.sql(f"SELECT COUNT(*) FROM {TABLE}")  # noqa: S608 - a name of ours
+    return int(count)
+
+
+@pytest.mark.slow
+def test_the_fourth_task_of_a_limit_comes_back_and_runs(patient_site):
+    """``limit=3`` and nothing else: it waits for a slot, and is not taken for done."""
+    site = patient_site
+    gate = Path(f"{site.log}.k0")
+    gate.touch()
+    site.run("-m", "tests.tasks.asking", "limited", "4", "1")
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(site.worker())
+        eventually(lambda: rows(site) > 4, within=LONG, what="a task that comes back later")
+        eventually(lambda: count(site, "begun") == 3, within=LONG, what="three runs")
+        gate.unlink()
+        eventually(lambda: not site.unfinished(), within=LONG, what="the fourth run")
+    assert (count(site, "begun"), count(site, "ended")) == (4, 4)
+
+
+@pytest.mark.nightly
+def test_a_limit_is_used_and_others_do_not_wait(patient_site):
+    """Forty runs of 3 s, two at a time, by four workers, beside others that are short.
+
+    They take 75 s at most, where 60 s are ideal, and ten rows each; 19 of 20 of the others begin
+    within a second.
+    """
+    site = patient_site
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(site.worker())
+        site.run("-m", "tests.tasks.asking", "steady", "40", "1")
+        others = site.start("-m", "tests.tasks.asking", "naive", "120", "1000000000", "7", "0.5")
+        assert others.communicate(timeout=2 * LONG)
+        eventually(lambda: not site.unfinished(), within=2 * LONG, what="all tasks")
+    events = site.events()
+    runs = [each.at for each in events if each.key == "k0" and each.event != "asked"]
+    asked = {each.key: each.at for each in events if each.event == "asked" and each.key != "k0"}
+    begun = {each.key: each.at for each in events if each.event == "begun"}
+    late = sorted(begun[key] - at for key, at in asked.items())
+    took, each_rows = runs[-1] - runs[0], (rows(site) - 120) / 40
+    print(f"\n{took:.1f} s, {each_rows:.1f} rows each, others {late[114]:.2f} s")
+    assert len(runs) == 80
+    assert took <= 1.25 * 60
+    assert each_rows <= 10
+    assert late[114] <= 1
 
 
 def storm(site: Site, task: str, *, processes: int, each: int, names: int, kills: int) -> list[str]:
@@ -131,3 +197,44 @@ def test_the_history_tells_what_is_wrong():
     other, its_end = Event("begun", "a", 3, 2.6), Event("ended", "a", 3, 4.0)
     assert len(faults([asked, begun, other, its_end], {})) == 1
     assert faults([asked, begun, other, its_end], {2: 2.5}) == []
+
+
+WRONG = """
+import os
+
+from celery import Celery
+
+from django_redlock.tasks import locked_task
+
+url = os.environ["WRONG_BROKER"]
+app = Celery("wrong", broker=url, backend=url)
+app.set_default()
+
+
+@app.task
+@locked_task("pay:{number}", on_conflict="retry")
+def pay(number):
+    return number
+"""
+
+
+@pytest.mark.slow
+def test_a_celery_worker_says_that_a_task_has_the_wrong_decorator(redlock_embedded, tmp_path):
+    """At its start, by E002, and as the error of each message."""
+    celery = pytest.importorskip("celery")
+    broker, log = EmbeddedNode(), tmp_path / "worker.log"
+    broker.start()
+    with ExitStack() as stack:
+        stack.callback(broker.close)
+        locks = redlock_embedded.settings(RESTART_GUARD=False)
+        (tmp_path / "wrong.py").write_text(WRONG)
+        settings = f"INSTALLED_APPS = ['django_redlock']\nREDLOCK = {{'default': {locks!r}}}\n"
+        (tmp_path / "wrong_settings.py").write_text(settings)
+        env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+        env |= {"DJANGO_SETTINGS_MODULE": "wrong_settings", "WRONG_BROKER": broker.url}
+        command = [sys.executable, "-m", "celery", "-A", "wrong", "worker", "-P", "solo"]
+        stack.enter_context(process([*command, "-l", "INFO"], env, log))
+        app = stack.enter_context(celery.Celery(broker=broker.url, backend=broker.url))
+        with pytest.raises(TypeError, match=r"import it from django_redlock\.celery"):
+            app.send_task("wrong.pay", (1,)).get(timeout=LONG)
+    assert "E002: The task wrong.pay has the @locked_task of Django's own tasks" in log.read_text()

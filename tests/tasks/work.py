@@ -41,6 +41,22 @@ def locked(key):
 
 
 @task
+@locked_task("few:{key}", limit=3)
+def limited(key):
+    """Run three at a time."""
+    return body(key)
+
+
+@task
+@locked_task("few:{key}", limit=2)
+def steady(key):
+    """Run for three seconds, two at a time."""
+    note("begun", key)
+    threading.Event().wait(3.0)
+    note("ended", key)
+
+
+@task
 def naive(key):
     """Run without a lock: a broken variant."""
     return body(key)

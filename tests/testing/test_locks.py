@@ -375,8 +375,8 @@ def test_a_name_that_is_kept(aliases):
 
 def test_a_name_whose_work_is_recorded(aliases):
     """Nobody holds it, and it is not free."""
-    with redlock("a").once(keep=20):
-        pass
+    with redlock("a").once(keep=20) as run:
+        assert run.fresh
     assert_taken("a")
     with pytest.raises(AssertionError, match="'a' of 'default' is not free: its work is recorded"):
         assert_free("a")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,13 +19,15 @@ from typing import Any, NamedTuple
 import pytest
 from django.test import override_settings
 
-from django_redlock import redlock
+from django_redlock import conf, redlock
+from django_redlock.inspection import survey
 from django_redlock.testing import EmbeddedNodes
+from tests.docs.pages import ROOT, Block, blocks, reader
 from tests.support.inherited import children, shared, to_nodes
 from tests.support.waiting import eventually
 
 from . import soak
-from .shop.served import GUNICORN, THREADED, UVICORN, WORKERS, Shop, gunicorn, served
+from .shop.served import GUNICORN, THREADED, UVICORN, WORKERS, Shop, end, gunicorn, served
 
 pytestmark = pytest.mark.slow
 
@@ -442,3 +447,139 @@ def test_a_worker_that_knows_nothing_of_the_fork_is_noticed(patient_nodes, tmp_p
         eventually(lambda: time.monotonic() > began + 1.5 * SHORT_TTL, within=60, every=0.1)
         leave(tmp_path)
         assert request.result()[0] != 201
+
+
+# -- one leader, and a server that is stopped ------------------------------------------------------
+
+
+LEADER = ROOT / "docs/how-to/limits-once-leader.md"
+LATEST = 40.0  # seconds, less than the ttl: only a release lets another one lead
+SITE = """\
+import json, os
+INSTALLED_APPS += ["shop", "django_redlock"]
+REDLOCK = {"default": json.loads(os.environ["REDLOCK"])}
+"""
+# A step of the page's work ends when it was asked to stop, and may.
+A_STEP = """\
+import os, time
+from pathlib import Path
+
+HOME = Path(__file__).parents[1]
+
+
+def note(what):
+    file = os.open(HOME / "events", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, f"{os.environ['SERVER']} {what}\\n".encode())
+    os.close(file)
+
+
+def print(_):
+    note("begins")
+    while redlock.leads("beat"):
+        time.sleep(0.01)
+    note("asked")
+    while not (HOME / "leave").exists():
+        time.sleep(0.01)
+    note("ends")
+
+
+if "BROKEN" in os.environ:
+    from django_redlock.locks.leader import Leader
+    from tests.faults.leading import releases_early
+
+    Leader._end = releases_early(Leader._end)
+"""
+ASGI = "mysite.asgi:application"
+LEADING = {  # the server, and the file of the page with which it begins and ends the block
+    "gunicorn, sync": (gunicorn(app="mysite.wsgi"), "gunicorn.conf.py"),
+    "gunicorn, gthread": (gunicorn(*GTHREAD, app="mysite.wsgi"), "gunicorn.conf.py"),
+    "gunicorn, uvicorn": (
+        gunicorn("--worker-class=uvicorn.workers.UvicornWorker", app=ASGI),
+        "mysite/asgi.py",
+    ),
+    "uvicorn": (("uvicorn", ASGI, "--fd={socket}", "--log-level=warning"), "mysite/asgi.py"),
+    "command": (("django", "beat"), "shop/management/commands/beat.py"),
+}
+
+
+class Site:
+    """The example of the page "One leader", which several servers run."""
+
+    def __init__(self, home: Path, kind: str, alias: object, stack: ExitStack) -> None:
+        self.home = home
+        self._server, file = LEADING[kind]
+        self._stack = stack
+        self._listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        stack.callback((home / "leave").touch)
+        with reader(home, "mysite.settings") as someone:
+            someone.begin("django-admin startproject mysite .", "python manage.py startapp shop")
+            someone.write(Block("python", "mysite/settings.py", SITE))
+            for block in blocks(LEADER):
+                if block.file in (file, "shop/beat.py"):
+                    someone.write(block._replace(text=block.text.replace("ttl=10", "ttl=60")))
+            someone.write(Block("python", "shop/beat.py", A_STEP))
+            self._environment = {**someone.environment, "REDLOCK": json.dumps(alias)}
+            self._environment["PYTHONPATH"] += f"{os.pathsep}{ROOT}"
+
+    def start(self, name: str, **more: str) -> subprocess.Popen[bytes]:
+        """Start one more server."""
+        socket = self._listener.fileno()
+        process = subprocess.Popen(
+            [sys.executable, "-m", *(word.format(socket=socket) for word in self._server)],
+            cwd=self.home,
+            env=self._environment | {"SERVER": name} | more,
+            pass_fds=[socket],
+        )
+        self._stack.callback(end, process)
+        return process
+
+    def events(self) -> list[str]:
+        """What the servers have noted, in order."""
+        file = self.home / "events"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def wait_for(self, event: str) -> None:
+        """Wait until a server has noted this."""
+        eventually(lambda: event in self.events(), within=LATEST, what=event)
+
+
+def hand_over(site: Site, *, at_once: bool, **more: str) -> list[str]:
+    """Stop the server that leads in the middle of a step, while the next one waits in line.
+
+    ``at_once``: the next one leads before the step ends.
+    """
+    first = site.start("first", **more)
+    site.wait_for("first begins")
+    site.start("next")
+    eventually(lambda: any(each.waited for each in survey(conf.backend("default")).locks))
+    first.terminate()
+    site.wait_for("first asked")
+    if at_once:
+        site.wait_for("next begins")
+    (site.home / "leave").touch()
+    site.wait_for("next begins")
+    assert first.wait(60) in {0, -signal.SIGTERM}
+    return site.events()
+
+
+@pytest.fixture
+def alias(patient_nodes) -> Iterator[dict[str, object]]:
+    """The alias of two servers, and of the test."""
+    made = patient_nodes.settings(NODE_TIMEOUT=5, MAX_TTL=60, RESTART_GUARD=False)
+    with override_settings(REDLOCK={"default": made}):
+        yield made
+
+
+@pytest.mark.parametrize("kind", LEADING)
+def test_the_next_leader_begins_when_the_work_of_the_last_one_has_ended(kind, alias, tmp_path):
+    """At a deployment, with the files of the page. SIGTERM: the step ends, and the name is free."""
+    with ExitStack() as stack:
+        said = hand_over(Site(tmp_path, kind, alias, stack), at_once=False)
+    assert said[:4] == ["first begins", "first asked", "first ends", "next begins"]
+
+
+def test_a_server_that_releases_before_the_work_has_ended_is_noticed(alias, tmp_path):
+    """The check can fail: two work at the same time."""
+    with ExitStack() as stack:
+        said = hand_over(Site(tmp_path, "gunicorn, sync", alias, stack), at_once=True, BROKEN="1")
+    assert said[:4] == ["first begins", "first asked", "next begins", "first ends"]

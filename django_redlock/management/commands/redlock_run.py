@@ -147,6 +147,8 @@ class Command(BaseCommand):
 
         Raises:
             SystemExit: with its status, unless that is 0; a command that failed leaves no record.
+                With 128 and the number of a signal that asked it to end: nor does one that then
+                ended with 0, for its work may be half done.
         """
         from django_redlock.management import child
 
@@ -160,6 +162,11 @@ class Command(BaseCommand):
         grace = _grace(options["grace"], lease.grant.ttl)
         if status := child.run(lease, command, grace=grace, signals=signals):
             raise SystemExit(status)
+        if isinstance(held, OnceRun) and signals.stop:
+            name = signal.Signals(signals.stop).name
+            why = f"{name} came while the command ran, so its work is not recorded as done"
+            self.stderr.write(f"{options['name']!r}: {why}: the next run does it")
+            raise SystemExit(128 + signals.stop)
 
 
 def _label(program: str) -> str:
