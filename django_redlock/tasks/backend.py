@@ -14,6 +14,9 @@ The mark of a task has its id, and it is set before the task is enqueued. So the
 before. A backend with an ``id_function``, as ``DatabaseBackend``, is given the id. A task of any
 other backend carries a number of its own in a keyword argument (``task.KEYWORD``), and there the
 mark of a duplicate does not tell which ``TaskResult`` is the first.
+
+A mark may outlive its task: the worker was killed, the row deleted. So before a duplicate is
+reported the backend is asked for the first task, and a mark of one that has ended is removed.
 """
 
 from __future__ import annotations
@@ -27,15 +30,20 @@ from typing import Any, Final, Self
 from uuid import UUID, uuid4
 
 from asgiref.sync import sync_to_async
-from django.db import transaction
+from django.apps import apps
+from django.core.exceptions import ValidationError
+from django.db import router
+from django.db.models import Model
 from django.tasks import Task, TaskResult, TaskResultStatus
 from django.tasks.backends.base import BaseTaskBackend
+from django.tasks.backends.dummy import DummyBackend
 from django.tasks.backends.immediate import ImmediateBackend
 from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist
 from django.utils import timezone
 from django.utils.json import normalize_json
 from django.utils.module_loading import import_string
 
+from django_redlock.core.completion import DIGEST
 from django_redlock.core.errors import DuplicateTask
 from django_redlock.core.policy import LONGEST
 from django_redlock.locks.lock import Lock
@@ -46,6 +54,8 @@ from django_redlock.work.plan import OF_DJANGO, Plan, plan_of
 from .task import KEYWORD, NUMBER, AnyResult, AnyTask, logger, sent_again
 
 KNOWN: Final = ("BACKEND", "OPTIONS")
+ON_ITS_WAY: Final = 60.0  # seconds in which a task that is marked gets into the queue
+MOST_DEFERRALS: Final = 100  # of one task that are followed
 CONTEXT: Final = "context"  # in place of the first argument of a task with ``takes_context``
 
 
@@ -104,8 +114,8 @@ class UniqueBackend(BaseTaskBackend):
 
     @property
     def tells_the_first(self) -> bool:
-        """Whether the result of the first task can be had, in place of that of a duplicate."""
-        return self._ids is not None and self.supports_get_result
+        """Whether the id of the first task is known, where another one is a duplicate."""
+        return self._ids is not None or isinstance(self, DummyBackend)
 
     def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
         options = params["OPTIONS"]
@@ -140,6 +150,7 @@ class UniqueBackend(BaseTaskBackend):
             DuplicateTask: it is a duplicate, and ``on_duplicate`` is "raise"; or it is "existing"
                 or a function, and the wrapped backend cannot tell the first.
             ConnectionDoesNotExist: ``using`` names no database.
+            TransactionManagementError: autocommit is off, so no COMMIT can be waited for.
         """
         plan = plan_of(task.func)
         if plan is None:
@@ -151,7 +162,8 @@ class UniqueBackend(BaseTaskBackend):
             return super().enqueue(task, args, kwargs)
         self.validate_task(task)
         again = header is not None  # by its own run: it stands for a message, and is sent
-        later = publishing.waits_for_commit(plan, again=again)
+        databases = {router.db_for_write(each) for each in self._models()}
+        later = publishing.waits_for_commit(plan, again=again, queue=sorted(databases))
         if later:  # the caller may change its objects until the COMMIT
             args, kwargs = deepcopy((args, kwargs))
         reserved = None if again or self._ids is None else self._ids.another()
@@ -172,9 +184,7 @@ class UniqueBackend(BaseTaskBackend):
         if not later:
             return publish()
         result = self._placeholder(task, number, args, kwargs)
-        transaction.on_commit(
-            functools.partial(self._on_commit, message, publish, result), using=plan.using
-        )
+        publishing.after_commit(functools.partial(self._on_commit, message, publish, result), later)
         return result
 
     async def aenqueue(self, task: AnyTask, args: Any, kwargs: Any) -> Any:
@@ -190,7 +200,8 @@ class UniqueBackend(BaseTaskBackend):
             now = functools.partial(enqueue, task, args, kwargs)
             return now() if self._ids is None else self._ids.enqueue(reserved, now)
 
-        published = publishing.publish(message, send)
+        is_sent = functools.partial(self._is_sent, message.task_id)
+        published = publishing.publish(message, send, self._has_ended, is_sent)
         if not published.other_id:
             return published.result
 
@@ -205,9 +216,64 @@ class UniqueBackend(BaseTaskBackend):
         if not self.tells_the_first:
             raise publishing.duplicate(message, other)
         try:
-            return self.get_result(other)
+            return self._first(other)
         except TaskResultDoesNotExist:  # marked, and on its way to the queue
             return self._placeholder(task, other, args, kwargs)
+
+    def _first(self, number: str) -> AnyResult:
+        """Return the result of a task that has this number.
+
+        Raises:
+            TaskResultDoesNotExist: the backend has none, or does not tell.
+        """
+        if isinstance(self, DummyBackend):  # it makes its ids itself, and has a list
+            for each in self.results:
+                if each.kwargs.get(KEYWORD, {}).get(NUMBER) == number:
+                    return each
+        if self._ids is None or not self.supports_get_result:
+            raise TaskResultDoesNotExist(number)
+        return self.get_result(number)
+
+    def _has_ended(self, number: str, marked_for: float) -> bool:
+        """Tell whether a task, and what it has come back as, will run no more."""
+        if isinstance(self, DummyBackend):
+            least = 0.0  # without workers: what is not in its list is not on its way
+        elif self._ids is None or not self.supports_get_result or DIGEST(number):
+            return False
+        else:
+            least = ON_ITS_WAY
+        try:
+            for _ in range(MOST_DEFERRALS):
+                first = self._first(number)
+                if not first.is_finished:
+                    return False
+                if not (then := _came_back_as(first)):
+                    return True
+                number = then
+        except TaskResultDoesNotExist:
+            return marked_for >= least and not self._is_written(number)
+        return False
+
+    def _is_sent(self, number: str) -> bool:
+        """Tell whether the backend has this task; False where that cannot be known."""
+        with suppress(Exception):  # there is none, or the database has failed
+            return bool(self._first(number))
+        return False
+
+    def _is_written(self, number: str) -> bool:
+        """Tell whether there is a row of this task where rows are written: a replica lags."""
+        for each in self._models():
+            rows = each._base_manager.using(router.db_for_write(each))
+            with suppress(ValueError, ValidationError):  # keys of another type
+                if rows.filter(pk=number).exists():
+                    return True
+        return False
+
+    def _models(self) -> list[type[Model]]:
+        """Return the models of the wrapped backend's app; none: it has no tables."""
+        bases = type(self).__mro__[type(self).__mro__.index(UniqueBackend) + 1 :]
+        found = {apps.get_containing_app_config(each.__module__) for each in bases}
+        return [model for app in found if app is not None for model in app.get_models()]
 
     def _placeholder(self, task: AnyTask, number: str, args: Any, kwargs: Any) -> AnyResult:
         """Return the result of a task that is not in the queue yet."""
@@ -257,6 +323,14 @@ def unmark(task: AnyTask, args: Any = (), kwargs: Mapping[str, Any] | None = Non
         return _lock_of(plan, task, args or (), kwargs or {})
 
     publishing.unmark(task.module_path, plan_of(task.func), args, lock_of)
+
+
+def _came_back_as(finished: AnyResult) -> str:
+    """Return the id of the task that a finished one has become, as its ``Deferred`` says, or ""."""
+    done = finished.status == TaskResultStatus.SUCCESSFUL
+    value: Any = finished.return_value if done else None
+    is_deferred = isinstance(value, Mapping) and value.get("deferred")
+    return str(value.get("id") or "") if is_deferred else ""
 
 
 def _header_of(kwargs: Mapping[str, Any]) -> Mapping[str, Any] | None:

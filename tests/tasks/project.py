@@ -18,6 +18,9 @@ DATABASES = {
         "OPTIONS": {"timeout": 60, "transaction_mode": "IMMEDIATE"},
     }
 }
+if site["queue"]:  # the tasks are in a database of their own
+    DATABASES["other"] = {**DATABASES["default"], "NAME": site["queue"]}
+    DATABASE_ROUTERS = ["tests.tasks.project.Router"]
 REDLOCK = {"default": site["locks"]}
 TASKS = {
     "default": {
@@ -25,3 +28,13 @@ TASKS = {
         "OPTIONS": {"BACKEND": "django_tasks_db.DatabaseBackend"},
     }
 }
+
+
+class Router:
+    """To the tasks their database."""
+
+    def db_for_write(self, model, **_):
+        """The database of a model."""
+        return "other" if model._meta.app_label == "django_tasks_database" else None
+
+    db_for_read = db_for_write

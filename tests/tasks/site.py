@@ -37,14 +37,18 @@ class Site:
     Args:
         folder: for its files.
         locks: the alias of its locks.
+        apart: whether the tasks have a database of their own.
     """
 
-    def __init__(self, folder: Path, locks: dict[str, object]) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, locks: dict[str, object], *, apart: bool = False) -> None:
+        self.folder, self.locks = folder, locks
         self.log = folder / "events.log"
         self.log.touch()
         self._database = folder / "db.sqlite3"
-        site = {"database": str(self._database), "log": str(self.log), "locks": locks}
+        site = {"database": str(self._database), "log": str(self.log), "locks": locks, "queue": ""}
+        if apart:
+            self._database = folder / "queue.sqlite3"
+            site["queue"] = str(self._database)
         self.env = os.environ | {
             "DJANGO_SETTINGS_MODULE": "tests.tasks.project",
             "PYTHONPATH": str(ROOT),
@@ -52,7 +56,8 @@ class Site:
         }
         self.killed: dict[int, float] = {}
         self._started = 0
-        self.run("-m", "django", "migrate", "--verbosity", "0")
+        for each in ("other", "default") if apart else ("default",):  # migrations follow the router
+            self.run("-m", "django", "migrate", "--verbosity", "0", "--database", each)
         self.sql("PRAGMA journal_mode=WAL")
 
     def run(self, *command: str) -> list[str]:
