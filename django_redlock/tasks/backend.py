@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from copy import deepcopy
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID, uuid4
 
 from asgiref.sync import sync_to_async
@@ -34,10 +34,8 @@ from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.db import router
 from django.db.models import Model
-from django.tasks import Task, TaskResult, TaskResultStatus
+from django.tasks import TaskResult, TaskResultStatus
 from django.tasks.backends.base import BaseTaskBackend
-from django.tasks.backends.dummy import DummyBackend
-from django.tasks.backends.immediate import ImmediateBackend
 from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist
 from django.utils import timezone
 from django.utils.json import normalize_json
@@ -51,12 +49,20 @@ from django_redlock.work import publishing
 from django_redlock.work.marks import Mark
 from django_redlock.work.plan import OF_DJANGO, Plan, plan_of
 
-from .task import KEYWORD, NUMBER, AnyResult, AnyTask, logger, sent_again
+from .backport import BACKENDS, DUMMY, IMMEDIATE, NOT_THERE, RESULTS, function_of
+from .task import KEYWORD, NUMBER, USING, AnyResult, AnyTask, logger, sent_again
 
 KNOWN: Final = ("BACKEND", "OPTIONS")
 ON_ITS_WAY: Final = 60.0  # seconds in which a task that is marked gets into the queue
 MOST_DEFERRALS: Final = 100  # of one task that are followed
+USED: Final = ("backend", "queue_name", "priority")  # which a task that comes back has, too
 CONTEXT: Final = "context"  # in place of the first argument of a task with ``takes_context``
+
+
+if TYPE_CHECKING:
+    _Base = BaseTaskBackend
+else:
+    _Base = object  # that of the wrapped backend, which may be the backport's
 
 
 class _Ids:
@@ -92,7 +98,7 @@ class _Ids:
             self._reserved.reset(token)
 
 
-class UniqueBackend(BaseTaskBackend):
+class UniqueBackend(_Base):
     """A backend of tasks that enqueues no second task while its mode says that one is enough.
 
     ``OPTIONS["BACKEND"]`` is the path of the backend that it wraps, ``OPTIONS["OPTIONS"]`` are the
@@ -108,14 +114,14 @@ class UniqueBackend(BaseTaskBackend):
     def __new__(cls, alias: str, params: Mapping[str, Any]) -> Self:
         """Make an object of a class that is both this one and the one that it wraps."""
         wrapped = _wrapped(alias, params)
-        make: Any = type(cls)
-        made: Self = object.__new__(make(f"Unique{wrapped.__name__}", (cls, wrapped), {}))
+        both: Any = type(f"Unique{wrapped.__name__}", (cls, wrapped), {})
+        made: Self = object.__new__(both)
         return made
 
     @property
     def tells_the_first(self) -> bool:
         """Whether the id of the first task is known, where another one is a duplicate."""
-        return self._ids is not None or isinstance(self, DummyBackend)
+        return self._ids is not None or isinstance(self, DUMMY)
 
     def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
         options = params["OPTIONS"]
@@ -158,7 +164,14 @@ class UniqueBackend(BaseTaskBackend):
         header = _header_of(kwargs)
         if header is None:
             kwargs = {key: each for key, each in kwargs.items() if key != KEYWORD}
-        if not plan.marks or isinstance(self, ImmediateBackend):
+        if isinstance(self, IMMEDIATE):
+            return super().enqueue(task, args, kwargs)
+        told = {USING: {each: getattr(task, each) for each in USED}}
+        if not plan.marks:
+            # The workers of some backends tell a run by nothing else which message it is.
+            tells = self._ids is not None or isinstance(self, DUMMY) or not self.supports_defer
+            if header is None and plan.on_conflict == "retry" and not tells:
+                kwargs[KEYWORD] = {NUMBER: uuid4().hex, **told}
             return super().enqueue(task, args, kwargs)
         self.validate_task(task)
         again = header is not None  # by its own run: it stands for a message, and is sent
@@ -170,7 +183,7 @@ class UniqueBackend(BaseTaskBackend):
         if header is None:
             number = uuid4().hex if reserved is None else str(reserved)
             if reserved is None:
-                kwargs[KEYWORD] = {NUMBER: number}
+                kwargs[KEYWORD] = {NUMBER: number, **told}
         else:
             number = str(header[NUMBER])
         # A copy sets no mark: it may find that its first run has finished, and a task that was not
@@ -217,7 +230,7 @@ class UniqueBackend(BaseTaskBackend):
             raise publishing.duplicate(message, other)
         try:
             return self._first(other)
-        except TaskResultDoesNotExist:  # marked, and on its way to the queue
+        except NOT_THERE:  # marked, and on its way to the queue
             return self._placeholder(task, other, args, kwargs)
 
     def _first(self, number: str) -> AnyResult:
@@ -226,17 +239,18 @@ class UniqueBackend(BaseTaskBackend):
         Raises:
             TaskResultDoesNotExist: the backend has none, or does not tell.
         """
-        if isinstance(self, DummyBackend):  # it makes its ids itself, and has a list
+        if isinstance(self, DUMMY):  # it makes its ids itself, and has a list
             for each in self.results:
                 if each.kwargs.get(KEYWORD, {}).get(NUMBER) == number:
-                    return each
+                    found: AnyResult = each
+                    return found
         if self._ids is None or not self.supports_get_result:
             raise TaskResultDoesNotExist(number)
         return self.get_result(number)
 
     def _has_ended(self, number: str, marked_for: float) -> bool:
         """Tell whether a task, and what it has come back as, will run no more."""
-        if isinstance(self, DummyBackend):
+        if isinstance(self, DUMMY):
             least = 0.0  # without workers: what is not in its list is not on its way
         elif self._ids is None or not self.supports_get_result or DIGEST(number):
             return False
@@ -250,7 +264,7 @@ class UniqueBackend(BaseTaskBackend):
                 if not (then := _came_back_as(first)):
                     return True
                 number = then
-        except TaskResultDoesNotExist:
+        except NOT_THERE:
             return marked_for >= least and not self._is_written(number)
         return False
 
@@ -301,7 +315,7 @@ class UniqueBackend(BaseTaskBackend):
             # The caller has gone on, and others wait for this COMMIT as well: nobody can be told.
             logger.warning("%s[%s] was not sent: %s", message.task, message.task_id, duplicate)
             return
-        if isinstance(found, TaskResult):  # as ``TaskResult.refresh`` does
+        if isinstance(found, RESULTS):  # as ``TaskResult.refresh`` does
             for each in ("id", "enqueued_at", "status"):
                 object.__setattr__(result, each, getattr(found, each))
 
@@ -316,7 +330,7 @@ def unmark(task: AnyTask, args: Any = (), kwargs: Mapping[str, Any] | None = Non
     Raises:
         TypeError: this is no task, the arguments do not fit it, or its messages have no marks.
     """
-    if not isinstance(task, Task):
+    if function_of(task) is None:
         raise TypeError(f"unmark() takes what @task makes, not {type(task).__name__}")
 
     def lock_of(plan: Plan) -> Lock:
@@ -379,7 +393,7 @@ def _wrapped(alias: str, params: Mapping[str, Any]) -> type[BaseTaskBackend]:
         wrapped = import_string(path)
     except ImportError as error:
         raise InvalidTaskBackend(f"{where}['BACKEND']: {error}") from error
-    is_backend = isinstance(wrapped, type) and issubclass(wrapped, BaseTaskBackend)
+    is_backend = isinstance(wrapped, type) and issubclass(wrapped, BACKENDS)
     if not is_backend or issubclass(wrapped, UniqueBackend):
         raise InvalidTaskBackend(f"{where}['BACKEND']: {path} is no backend that can be wrapped")
     return wrapped  # type: ignore[no-any-return]
