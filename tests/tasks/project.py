@@ -10,7 +10,9 @@ site = json.loads(os.environ["TASKS_SITE"])
 SECRET_KEY = "not a secret: the tests protect nothing"
 USE_TZ = True
 TASKS_LOG = site["log"]
-INSTALLED_APPS = ["django_redlock", "django_tasks_db"]
+TASKS_BROKER = site["broker"]
+INSTALLED_APPS = ["django_redlock", *site["apps"]]
+RQ_QUEUES = {"default": {"URL": site["broker"]}}
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
@@ -25,7 +27,7 @@ REDLOCK = {"default": site["locks"]}
 TASKS = {
     "default": {
         "BACKEND": "django_redlock.tasks.UniqueBackend",
-        "OPTIONS": {"BACKEND": "django_tasks_db.DatabaseBackend"},
+        "OPTIONS": {"BACKEND": site["backend"], "OPTIONS": site["options"]},
     }
 }
 

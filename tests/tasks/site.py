@@ -31,6 +31,23 @@ class Event(NamedTuple):
     at: float
 
 
+def settings(
+    database: Path,
+    log: Path,
+    locks: dict[str, object],
+    *,
+    queue: str = "",
+    backend: str = "django_tasks_db.DatabaseBackend",
+    apps: Sequence[str] = ("django_tasks_db",),
+    broker: str = "",
+    options: dict[str, Any] | None = None,
+) -> str:
+    """What ``tests.tasks.project`` makes settings of."""
+    site = {"database": str(database), "log": str(log), "locks": locks, "queue": queue}
+    site |= {"backend": backend, "apps": apps, "broker": broker, "options": options or {}}
+    return json.dumps(site)
+
+
 class Site:
     """The site.
 
@@ -45,14 +62,15 @@ class Site:
         self.log = folder / "events.log"
         self.log.touch()
         self._database = folder / "db.sqlite3"
-        site = {"database": str(self._database), "log": str(self.log), "locks": locks, "queue": ""}
+        database, queue = self._database, ""
         if apart:
             self._database = folder / "queue.sqlite3"
-            site["queue"] = str(self._database)
+            queue = str(self._database)
+        site = settings(database, self.log, locks, queue=queue)
         self.env = os.environ | {
             "DJANGO_SETTINGS_MODULE": "tests.tasks.project",
             "PYTHONPATH": str(ROOT),
-            "TASKS_SITE": json.dumps(site),
+            "TASKS_SITE": site,
         }
         self.killed: dict[int, float] = {}
         self._started = 0
