@@ -213,7 +213,7 @@ class UniqueBackend(_Base):
             now = functools.partial(enqueue, task, args, kwargs)
             return now() if self._ids is None else self._ids.enqueue(reserved, now)
 
-        is_sent = functools.partial(self._is_sent, message.task_id)
+        is_sent = functools.partial(self._is_sent, message)
         published = publishing.publish(message, send, self._has_ended, is_sent)
         if not published.other_id:
             return published.result
@@ -268,10 +268,10 @@ class UniqueBackend(_Base):
             return marked_for >= least and not self._is_written(number)
         return False
 
-    def _is_sent(self, number: str) -> bool:
+    def _is_sent(self, message: publishing.Message) -> bool:
         """Tell whether the backend has this task; False where that cannot be known."""
         with suppress(Exception):  # there is none, or the database has failed
-            return bool(self._first(number))
+            return not message.again and bool(self._first(message.task_id))
         return False
 
     def _is_written(self, number: str) -> bool:
