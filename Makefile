@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 NEEDED := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
 NEWER := python3.14 python3.13 python3.12 python3.11
 
-.PHONY: help demo test coverage test-rest soak soak-busy soak-healing soak-celery soak-fencing soak-handles soak-idempotency soak-interrupts soak-leader soak-once soak-revoke soak-run soak-tasks soak-views nightly storm-of-tasks lint format messages house docs docs-tables bench bench-figures matrix museum screenshots pictures dist clean
+.PHONY: help demo test coverage test-rest soak soak-backends soak-busy soak-healing soak-celery soak-fencing soak-handles soak-idempotency soak-interrupts soak-leader soak-once soak-revoke soak-run soak-tasks soak-views nightly play-of-backends storm-of-tasks lint format messages house docs docs-tables bench bench-figures matrix museum screenshots pictures dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,14 @@ soak-tasks: ## 2,000 of Django's own tasks of 200 keys, by workers that are kill
 
 storm-of-tasks: $(VENV)/.has-dev
 	$(BIN)/python -m pytest -s -m nightly tests/tasks/test_workers.py $(ARGS)
+
+# They are installed into an environment that is thrown away. ARGS="-k rq": fewer.
+soak-backends: ## Other people's backends of Django's tasks, each with its own worker
+	@newest="$$($(PYTHON) -m tools.pythons)"; \
+		$(MAKE) $${newest:+PYTHON="$$newest" VENV=.venv-newest} play-of-backends
+
+play-of-backends: $(VENV)/.has-dev
+	$(BIN)/python -m pytest -s -m nightly tests/tasks/test_backends.py $(ARGS)
 
 # ARGS="--only gunicorn --submits 100": fewer. Daphne is played where it is installed.
 soak-views: $(VENV)/.has-dev ## 1,000 double submits to each of gunicorn, uvicorn and REST framework

@@ -146,6 +146,10 @@ ENTRIES: Final = [
         *("soak-tasks", "Django's own tasks, on the newest Python.", "2,000 tasks"),
         ["env", "-u", "MAKEFLAGS", "make", "soak-tasks"],
     ),
+    Entry(
+        *("soak-backends", "Other people's backends of Django's tasks.", "one play of each"),
+        ["env", "-u", "MAKEFLAGS", "make", "soak-backends"],
+    ),
     program(
         *("soak-fencing", "Additions by processes that are killed.", "2,000 on each database"),
         f"tests.fencing.counters --additions 2000 --counters 2000 --seed {SEED}",

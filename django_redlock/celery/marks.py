@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from celery import Task
@@ -98,7 +99,12 @@ def _on_revoked(request: Any = None, **_: Any) -> None:
     """
     mark = mark_in(getattr(request, "headers", None))
     if mark is not None:
-        _background.threads.do("marks", mark.remove, most=MOST)
+        remove_later(mark)
+
+
+def remove_later(mark: Mark, task_id: str = "") -> None:
+    """Remove a mark in the background, as the main process of a worker must: ``Mark.remove``."""
+    _background.threads.do("marks", partial(mark.remove, task_id=task_id), most=MOST)
 
 
 task_revoked.connect(_on_revoked)

@@ -29,12 +29,16 @@ from numbers import Real
 from typing import Any, Final, NamedTuple
 
 from celery import Task
+from celery.exceptions import WorkerLostError
 from celery.result import AsyncResult
+from celery.signals import task_failure
 from celery.utils import uuid
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 from django.db import transaction
 from kombu import serialization
 
+from django_redlock import conf
+from django_redlock.core import completion
 from django_redlock.core.errors import DuplicateTask
 from django_redlock.core.policy import LONGEST
 from django_redlock.locks.lock import Lock
@@ -168,6 +172,25 @@ def _lock_of_message(
     owned = not isinstance(inspect.getattr_static(type(task), "run"), staticmethod)
     args = (task, *args) if owned else args  # the first argument of ``run``, as ``self``
     return plan.lock_of_call(task.name, args, kwargs, owned=owned)
+
+
+def _on_failure(
+    sender: Any = None,
+    task_id: str = "",
+    exception: object = None,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    **_: object,
+) -> None:
+    """Remove the mark of a message whose child was killed; a run that ends removes it itself."""
+    plan = plan_of(getattr(sender, "run", None))
+    if plan is not None and plan.marks and isinstance(exception, WorkerLostError):
+        lock = _lock_of_message(plan, sender, *_as_delivered(sender, args, kwargs, {}))
+        key = completion.mark_key(conf.backend(lock.alias).policy, sender.name, lock.names)
+        marks.remove_later(Mark(lock.alias, key, ""), task_id)
+
+
+task_failure.connect(_on_failure, dispatch_uid="redlock_marks")
 
 
 def _is_awaited(options: Mapping[str, Any]) -> bool:

@@ -173,7 +173,7 @@ def _decorate(
     def locked(*args: Any, **kwargs: Any) -> Any:
         task = _task_of(function, args)
         if task is None and (djangos := djangos_task(function)):
-            raise TypeError(wrong_decorator(djangos, OF_CELERY))
+            raise TypeError(wrong_decorator(djangos.module_path, OF_CELERY))
         _check_base(task, plan)
         delivery = Delivery(task, plan)
         sent = task if delivery.has_message else None

@@ -564,8 +564,8 @@ class Complete(NamesRequest):
 class Mark(Request):
     """Mark a queued task, unless another message of the same task waits, or one runs.
 
-    A refusal has the other id as ``holder``, and as ``owner`` a digest of the attempt that set the
-    mark; "": that task runs.
+    A refusal has the other id as ``holder``, as ``owner`` a digest of the attempt that set the
+    mark ("": that task runs), and as ``result`` the milliseconds for which the mark has been there.
 
     Attributes:
         index: the key of the index of marks.
@@ -591,12 +591,14 @@ class Mark(Request):
         outcome, items = reply[1], reply[2:]
         if outcome == self.done:
             return Vote(node, YES) if len(items) == 1 and is_count(items[0], 1) else None
-        if outcome != b"TAKEN" or len(items) != 2:  # noqa: PLR2004 - as unpacked below
+        if outcome != b"TAKEN" or len(items) != 3:  # noqa: PLR2004 - as unpacked below
             return None
-        other, owner = items
+        other, owner, age = items
         if not (is_bytes(other) and is_bytes(owner) and TASK_ID(other) and OWNER(owner)):
             return None
-        return Vote(node, NO, holder=other.decode("ascii"), owner=owner.decode("ascii"))
+        if not is_count(age, MOST_NUMBER):
+            return None
+        return Vote(node, NO, holder=other.decode(), owner=owner.decode(), result=age)
 
 
 ANY_TASK: Final = "anybody's"  # no task id is written so

@@ -109,6 +109,14 @@ class Outcome(NamedTuple):
     duplicate_of: str = ""
     votes: Sequence[Vote] = ()
 
+    @property
+    def marked_for(self) -> float | None:
+        """Seconds since the youngest mark of the other id was set; None: it has none, and runs."""
+        naming = [vote for vote in self.votes if vote.holder == self.duplicate_of and vote.holder]
+        if not any(vote.owner for vote in naming):
+            return None
+        return min(vote.result if vote.owner else 0 for vote in naming) / 1000
+
 
 def mark_key(policy: Policy, task: str, names: Sequence[str]) -> str:
     """Return the key of the mark for calls of a task that lock these names, in whatever order.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 VALUE = re.compile(r"([0-9a-fA-F]+):(\d+):(?P<label>.*)", re.DOTALL)
 NEXT = "next::"
-MARK = re.compile(r"([0-9a-fA-F]+):([A-Za-z0-9_.-]+)")
+MARK = re.compile(r"([0-9a-fA-F]+):([0-9]+):([A-Za-z0-9_.-]+)")
 RUN = re.compile(r"\(([^():]+)\):([A-Za-z0-9_.-]+)\Z")  # at the end of a label
 RESTING = re.compile(r"rest::(?P<label>.*)", re.DOTALL)
 DONE = re.compile(r"done::(?P<label>.*)", re.DOTALL)
@@ -87,8 +87,8 @@ def _described(value: str | None, *, marks: bool) -> tuple[str, str, str, str] |
         return None
     if marks:
         mark = MARK.fullmatch(value)
-        fits = mark is not None and len(mark[2]) <= LONGEST_ID
-        return ("mark", digest(mark[1]), "", mark[2]) if mark and fits else None
+        fits = mark is not None and len(mark[3]) <= LONGEST_ID
+        return ("mark", digest(mark[1]), "", mark[3]) if mark and fits else None
     match, once = VALUE.fullmatch(value), ONCE.fullmatch(value)
     number = match[2] if match else "0" if REVOKED.fullmatch(value) else once["at"] if once else ""
     kind = "once" if once else "done" if DONE.fullmatch(value) else "lock"
@@ -342,15 +342,18 @@ class MemoryNode:
     def _mark(self, request: commands.Mark) -> list[object]:
         mark, task_id = request.mark, request.task_id
         found = MARK.fullmatch(self.get(mark) or "")
-        owner, other = (digest(found[1]), found[2]) if found else ("", task_id)
+        owner, other, age = "", task_id, 0
+        if found:
+            left = float(found[2]) - self.pttl(mark)
+            owner, other, age = digest(found[1]), found[3], int(max(0, min(left, 2**53)))
         for key in request.locks:
             lock = self.get(key) or ""
             found = None if ONCE.fullmatch(lock) else RUN.search(lock)
             if found and found[1] == request.task and other == task_id:
-                owner, other = "", found[2]
+                owner, other, age = "", found[2], 0
         if other != task_id:
-            return ["TAKEN", other, owner]
-        self._set(mark, f"{request.nonce}:{task_id}", request.ttl)
+            return ["TAKEN", other, owner, age]
+        self._set(mark, f"{request.nonce}:{request.ttl}:{task_id}", request.ttl)
         now = int(self.clock())
         self.marks = {name: due for name, due in self.marks.items() if due > now}
         self.marks[mark[len(request.index) :]] = now + request.ttl
@@ -360,7 +363,7 @@ class MemoryNode:
         mark, whose, value = request.mark, request.whose, self.get(request.mark)
         found = MARK.fullmatch(value or "")
         record = RECORD.fullmatch(value or "")
-        owner, task_id = found.groups() if found else ("", record[1] if record else "")
+        owner, task_id = found.group(1, 3) if found else ("", record[1] if record else "")
         if value is None or not (
             whose == ANY_TASK or (task_id == whose if whose else owner == request.nonce)
         ):

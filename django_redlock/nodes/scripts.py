@@ -10,7 +10,7 @@ Keys of one deployment, all under one prefix (see ``protocol.LockKeys``):
     {prefix}held         ZSET    names by the node's time of their expiry, in milliseconds
     {prefix}waits        ZSET    names that have waiters, by the time until which that is believed
     {prefix}queue:{name} LIST    of one wake-up, or none; waiters are blocked on it
-    {prefix}mark:{name}  STRING  ``nonce:id`` of a queued task, with an expiry; ``core.completion``
+    {prefix}mark:{name}  STRING  ``nonce:ttl:id`` of a queued task, with an expiry
     {prefix}marks        ZSET    names of marks, as ``held``
     {prefix}records      ZSET    names of the last completion records, as ``held``
     {prefix}once         ZSET    names of the last records of work that is done once, as ``held``
@@ -32,7 +32,8 @@ third item has the number or the data), or one of
     HELD   refused: milliseconds left (-1: no expiry), the holder's label (or ""), a digest of
            the owner ("": reserved), which name; of a slot, also the milliseconds left of each
            slot (-2: free, -3: reserved)
-    TAKEN  refused: the other task id, a digest of the attempt that marked it ("": it runs)
+    TAKEN  refused: the other task id, a digest of the attempt that marked it ("": it runs), and
+           for how many milliseconds the mark has been there
     DONE   refused as by HELD: the name is a completion record
     ONCE   refused as by HELD, and when the work was done, in milliseconds
     GONE   refused: the key is missing or carries another nonce

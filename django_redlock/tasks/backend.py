@@ -14,6 +14,9 @@ The mark of a task has its id, and it is set before the task is enqueued. So the
 before. A backend with an ``id_function``, as ``DatabaseBackend``, is given the id. A task of any
 other backend carries a number of its own in a keyword argument (``task.KEYWORD``), and there the
 mark of a duplicate does not tell which ``TaskResult`` is the first.
+
+A mark may outlive its task: the worker was killed, the row deleted. So before a duplicate is
+reported the backend is asked for the first task, and a mark of one that has ended is removed.
 """
 
 from __future__ import annotations
@@ -23,30 +26,43 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from copy import deepcopy
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID, uuid4
 
 from asgiref.sync import sync_to_async
-from django.db import transaction
-from django.tasks import Task, TaskResult, TaskResultStatus
+from django.apps import apps
+from django.core.exceptions import ValidationError
+from django.db import router
+from django.db.models import Model
+from django.tasks import TaskResult, TaskResultStatus
 from django.tasks.backends.base import BaseTaskBackend
-from django.tasks.backends.immediate import ImmediateBackend
 from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist
 from django.utils import timezone
 from django.utils.json import normalize_json
 from django.utils.module_loading import import_string
 
+from django_redlock.core.completion import DIGEST
 from django_redlock.core.errors import DuplicateTask
 from django_redlock.core.policy import LONGEST
 from django_redlock.locks.lock import Lock
 from django_redlock.work import publishing
 from django_redlock.work.marks import Mark
-from django_redlock.work.plan import OF_DJANGO, Plan, plan_of
+from django_redlock.work.plan import OF_DJANGO, Plan, plan_of, wrong_decorator
 
-from .task import KEYWORD, NUMBER, AnyResult, AnyTask, logger, sent_again
+from .backport import BACKENDS, DUMMY, IMMEDIATE, NOT_THERE, RESULTS, function_of
+from .task import KEYWORD, NUMBER, USING, AnyResult, AnyTask, logger, sent_again
 
 KNOWN: Final = ("BACKEND", "OPTIONS")
+ON_ITS_WAY: Final = 60.0  # seconds in which a task that is marked gets into the queue
+MOST_DEFERRALS: Final = 100  # of one task that are followed
+USED: Final = ("backend", "queue_name", "priority")  # which a task that comes back has, too
 CONTEXT: Final = "context"  # in place of the first argument of a task with ``takes_context``
+
+
+if TYPE_CHECKING:
+    _Base = BaseTaskBackend
+else:
+    _Base = object  # that of the wrapped backend, which may be the backport's
 
 
 class _Ids:
@@ -82,7 +98,7 @@ class _Ids:
             self._reserved.reset(token)
 
 
-class UniqueBackend(BaseTaskBackend):
+class UniqueBackend(_Base):
     """A backend of tasks that enqueues no second task while its mode says that one is enough.
 
     ``OPTIONS["BACKEND"]`` is the path of the backend that it wraps, ``OPTIONS["OPTIONS"]`` are the
@@ -98,14 +114,14 @@ class UniqueBackend(BaseTaskBackend):
     def __new__(cls, alias: str, params: Mapping[str, Any]) -> Self:
         """Make an object of a class that is both this one and the one that it wraps."""
         wrapped = _wrapped(alias, params)
-        make: Any = type(cls)
-        made: Self = object.__new__(make(f"Unique{wrapped.__name__}", (cls, wrapped), {}))
+        both: Any = type(f"Unique{wrapped.__name__}", (cls, wrapped), {})
+        made: Self = object.__new__(both)
         return made
 
     @property
     def tells_the_first(self) -> bool:
-        """Whether the result of the first task can be had, in place of that of a duplicate."""
-        return self._ids is not None and self.supports_get_result
+        """Whether the id of the first task is known, where another one is a duplicate."""
+        return self._ids is not None or isinstance(self, DUMMY)
 
     def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
         options = params["OPTIONS"]
@@ -123,11 +139,7 @@ class UniqueBackend(BaseTaskBackend):
         super().validate_task(task)
         plan = plan_of(task.func)
         if plan is not None and plan.owner != OF_DJANGO:
-            msg = (
-                f"{task.module_path} has the @locked_task of Celery's tasks: import it from "
-                "django_redlock.tasks"
-            )
-            raise InvalidTask(msg)
+            raise InvalidTask(wrong_decorator(task.module_path, plan.owner))
 
     def enqueue(self, task: AnyTask, args: Any, kwargs: Any) -> Any:
         """Enqueue a task, or do with a duplicate what ``on_duplicate`` says.
@@ -140,6 +152,7 @@ class UniqueBackend(BaseTaskBackend):
             DuplicateTask: it is a duplicate, and ``on_duplicate`` is "raise"; or it is "existing"
                 or a function, and the wrapped backend cannot tell the first.
             ConnectionDoesNotExist: ``using`` names no database.
+            TransactionManagementError: autocommit is off, so no COMMIT can be waited for.
         """
         plan = plan_of(task.func)
         if plan is None:
@@ -147,18 +160,26 @@ class UniqueBackend(BaseTaskBackend):
         header = _header_of(kwargs)
         if header is None:
             kwargs = {key: each for key, each in kwargs.items() if key != KEYWORD}
-        if not plan.marks or isinstance(self, ImmediateBackend):
+        if isinstance(self, IMMEDIATE):
+            return super().enqueue(task, args, kwargs)
+        told = {USING: {each: getattr(task, each) for each in USED}}
+        if not plan.marks:
+            # The workers of some backends tell a run by nothing else which message it is.
+            tells = self._ids is not None or isinstance(self, DUMMY) or not self.supports_defer
+            if header is None and plan.on_conflict == "retry" and not tells:
+                kwargs[KEYWORD] = {NUMBER: uuid4().hex, **told}
             return super().enqueue(task, args, kwargs)
         self.validate_task(task)
         again = header is not None  # by its own run: it stands for a message, and is sent
-        later = publishing.waits_for_commit(plan, again=again)
+        databases = {router.db_for_write(each) for each in self._models()}
+        later = publishing.waits_for_commit(plan, again=again, queue=sorted(databases))
         if later:  # the caller may change its objects until the COMMIT
             args, kwargs = deepcopy((args, kwargs))
         reserved = None if again or self._ids is None else self._ids.another()
         if header is None:
             number = uuid4().hex if reserved is None else str(reserved)
             if reserved is None:
-                kwargs[KEYWORD] = {NUMBER: number}
+                kwargs[KEYWORD] = {NUMBER: number, **told}
         else:
             number = str(header[NUMBER])
         # A copy sets no mark: it may find that its first run has finished, and a task that was not
@@ -172,9 +193,7 @@ class UniqueBackend(BaseTaskBackend):
         if not later:
             return publish()
         result = self._placeholder(task, number, args, kwargs)
-        transaction.on_commit(
-            functools.partial(self._on_commit, message, publish, result), using=plan.using
-        )
+        publishing.after_commit(functools.partial(self._on_commit, message, publish, result), later)
         return result
 
     async def aenqueue(self, task: AnyTask, args: Any, kwargs: Any) -> Any:
@@ -190,7 +209,8 @@ class UniqueBackend(BaseTaskBackend):
             now = functools.partial(enqueue, task, args, kwargs)
             return now() if self._ids is None else self._ids.enqueue(reserved, now)
 
-        published = publishing.publish(message, send)
+        is_sent = functools.partial(self._is_sent, message)
+        published = publishing.publish(message, send, self._has_ended, is_sent)
         if not published.other_id:
             return published.result
 
@@ -205,9 +225,65 @@ class UniqueBackend(BaseTaskBackend):
         if not self.tells_the_first:
             raise publishing.duplicate(message, other)
         try:
-            return self.get_result(other)
-        except TaskResultDoesNotExist:  # marked, and on its way to the queue
+            return self._first(other)
+        except NOT_THERE:  # marked, and on its way to the queue
             return self._placeholder(task, other, args, kwargs)
+
+    def _first(self, number: str) -> AnyResult:
+        """Return the result of a task that has this number.
+
+        Raises:
+            TaskResultDoesNotExist: the backend has none, or does not tell.
+        """
+        if isinstance(self, DUMMY):  # it makes its ids itself, and has a list
+            for each in self.results:
+                if each.kwargs.get(KEYWORD, {}).get(NUMBER) == number:
+                    found: AnyResult = each
+                    return found
+        if self._ids is None or not self.supports_get_result:
+            raise TaskResultDoesNotExist(number)
+        return self.get_result(number)
+
+    def _has_ended(self, number: str, marked_for: float) -> bool:
+        """Tell whether a task, and what it has come back as, will run no more."""
+        if isinstance(self, DUMMY):
+            least = 0.0  # without workers: what is not in its list is not on its way
+        elif self._ids is None or not self.supports_get_result or DIGEST(number):
+            return False
+        else:
+            least = ON_ITS_WAY
+        try:
+            for _ in range(MOST_DEFERRALS):
+                first = self._first(number)
+                if not first.is_finished:
+                    return False
+                if not (then := _came_back_as(first)):
+                    return True
+                number = then
+        except NOT_THERE:
+            return marked_for >= least and not self._is_written(number)
+        return False
+
+    def _is_sent(self, message: publishing.Message) -> bool:
+        """Tell whether the backend has this task; False where that cannot be known."""
+        with suppress(Exception):  # there is none, or the database has failed
+            return not message.again and bool(self._first(message.task_id))
+        return False
+
+    def _is_written(self, number: str) -> bool:
+        """Tell whether there is a row of this task where rows are written: a replica lags."""
+        for each in self._models():
+            rows = each._base_manager.using(router.db_for_write(each))
+            with suppress(ValueError, ValidationError):  # keys of another type
+                if rows.filter(pk=number).exists():
+                    return True
+        return False
+
+    def _models(self) -> list[type[Model]]:
+        """Return the models of the wrapped backend's app; none: it has no tables."""
+        bases = type(self).__mro__[type(self).__mro__.index(UniqueBackend) + 1 :]
+        found = {apps.get_containing_app_config(each.__module__) for each in bases}
+        return [model for app in found if app is not None for model in app.get_models()]
 
     def _placeholder(self, task: AnyTask, number: str, args: Any, kwargs: Any) -> AnyResult:
         """Return the result of a task that is not in the queue yet."""
@@ -235,7 +311,7 @@ class UniqueBackend(BaseTaskBackend):
             # The caller has gone on, and others wait for this COMMIT as well: nobody can be told.
             logger.warning("%s[%s] was not sent: %s", message.task, message.task_id, duplicate)
             return
-        if isinstance(found, TaskResult):  # as ``TaskResult.refresh`` does
+        if isinstance(found, RESULTS):  # as ``TaskResult.refresh`` does
             for each in ("id", "enqueued_at", "status"):
                 object.__setattr__(result, each, getattr(found, each))
 
@@ -250,13 +326,21 @@ def unmark(task: AnyTask, args: Any = (), kwargs: Mapping[str, Any] | None = Non
     Raises:
         TypeError: this is no task, the arguments do not fit it, or its messages have no marks.
     """
-    if not isinstance(task, Task):
+    if function_of(task) is None:
         raise TypeError(f"unmark() takes what @task makes, not {type(task).__name__}")
 
     def lock_of(plan: Plan) -> Lock:
         return _lock_of(plan, task, args or (), kwargs or {})
 
     publishing.unmark(task.module_path, plan_of(task.func), args, lock_of)
+
+
+def _came_back_as(finished: AnyResult) -> str:
+    """Return the id of the task that a finished one has become, as its ``Deferred`` says, or ""."""
+    done = finished.status == TaskResultStatus.SUCCESSFUL
+    value: Any = finished.return_value if done else None
+    is_deferred = isinstance(value, Mapping) and value.get("deferred")
+    return str(value.get("id") or "") if is_deferred else ""
 
 
 def _header_of(kwargs: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -305,7 +389,7 @@ def _wrapped(alias: str, params: Mapping[str, Any]) -> type[BaseTaskBackend]:
         wrapped = import_string(path)
     except ImportError as error:
         raise InvalidTaskBackend(f"{where}['BACKEND']: {error}") from error
-    is_backend = isinstance(wrapped, type) and issubclass(wrapped, BaseTaskBackend)
+    is_backend = isinstance(wrapped, type) and issubclass(wrapped, BACKENDS)
     if not is_backend or issubclass(wrapped, UniqueBackend):
         raise InvalidTaskBackend(f"{where}['BACKEND']: {path} is no backend that can be wrapped")
     return wrapped  # type: ignore[no-any-return]

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from django.core import checks
-from django.tasks import Task
-from django.tasks.backends.dummy import DummyBackend
-from django.tasks.backends.immediate import ImmediateBackend
 
 from django_redlock.checks import KnownLock, check_options, check_using, documented, of_names
-from django_redlock.work.plan import OF_CELERY, Plan, locked_functions, plan_of
+from django_redlock.work.plan import OF_CELERY, Plan, djangos_task, locked_functions, plan_of
 
 from .backend import UniqueBackend
+from .backport import DUMMY, IMMEDIATE
 from .task import AnyTask
 
 E002: Final = "django_redlock.E002"  # a task whose decorator, class or backend is not for it
@@ -39,20 +35,11 @@ def known_locks() -> Iterator[KnownLock]:
 
 
 def _locked() -> list[tuple[AnyTask, Plan]]:
-    tasks = filter(None, map(_task_of, tuple(locked_functions)))
+    tasks = filter(None, map(djangos_task, tuple(locked_functions)))
     plans = [
         (task, plan_of(task.func)) for task in sorted(tasks, key=lambda each: each.module_path)
     ]
     return [(task, plan) for task, plan in plans if plan is not None]
-
-
-def _task_of(function: Callable[..., Any]) -> AnyTask | None:
-    """Return the task of a function, by the path at which its backend looks for it."""
-    found: Any = sys.modules.get(function.__module__)
-    for each in function.__qualname__.split("."):
-        found = getattr(found, each, None)
-    is_its = isinstance(found, Task) and inspect.unwrap(found.func) is inspect.unwrap(function)
-    return found if is_its else None
 
 
 def _found(task: AnyTask, plan: Plan) -> Iterator[checks.CheckMessage]:
@@ -70,7 +57,7 @@ def _found(task: AnyTask, plan: Plan) -> Iterator[checks.CheckMessage]:
     yield from check_using(f"{name} cannot be enqueued", plan.using)
     backend = task.get_backend()
     where, kind = f"TASKS[{task.backend!r}]", type(backend).__name__
-    if isinstance(backend, ImmediateBackend | DummyBackend):
+    if isinstance(backend, (*IMMEDIATE, *DUMMY)):
         return
     if plan.marks and not isinstance(backend, UniqueBackend):
         yield checks.Error(

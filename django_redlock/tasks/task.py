@@ -10,7 +10,8 @@ by the id of its ``TaskResult``. So:
 * The number of a message, by which its copies are known, is that id: ``work.redelivery``.
 * A worker calls a function that is not told which message it runs. ``task_started`` tells this
   module, in the thread or the context in which the function is called; ``task_finished`` comes when
-  the result is stored, and ends the run.
+  the result is stored, and ends the run. Where no such signal came, the keyword argument below
+  tells it, if there is one; such a run has no run name, for nobody says when it has ended.
 * A message comes back later by another one, which has a keyword argument more, that the wrapper
   takes out: ``{"message": number, "deferred": times, "again": bool}``. The number is that of the
   first, and ``again`` says that an earlier run of the message was met.
@@ -32,10 +33,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Never, Protocol, TypeAlias, TypeVar, overload
 
 from asgiref.sync import sync_to_async
-from django.tasks import Task, TaskContext, TaskResult, TaskResultStatus
-from django.tasks.backends.immediate import ImmediateBackend
-from django.tasks.exceptions import TaskResultDoesNotExist
-from django.tasks.signals import task_finished, task_started
+from django.tasks import Task, TaskResult, TaskResultStatus
 from django.utils import timezone
 
 from django_redlock import conf, redlock
@@ -60,6 +58,8 @@ from django_redlock.work.plan import (
 )
 from django_redlock.work.redelivery import Fate, Refusal, Skipped, count
 
+from .backport import CONTEXTS, IMMEDIATE, NOT_THERE, either, function_of
+
 if TYPE_CHECKING:
     from django_redlock.leases.lease import Lease
 
@@ -72,6 +72,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("django_redlock")
 KEYWORD: Final = "redlock_message"  # of a message that stands for another one
 NUMBER: Final = "message"
+USING: Final = "using"  # how the first one was enqueued, where no signal tells it
+MOST_UNCALLED: Final = 8
 REDELIVERED_FOR: Final = 3600.0  # seconds in which a queue may deliver a message again
 sent_again: ContextVar[Mapping[str, Any] | None] = ContextVar("redlock_sent_again", default=None)
 
@@ -106,8 +108,15 @@ _started: ContextVar[tuple[Started, ...]] = ContextVar("redlock_started", defaul
 
 
 def _on_started(task_result: AnyResult, **_: object) -> None:
+    """Note the message; of those whose functions were not called here, the last few stay.
+
+    Some workers send the signal in one thread, and call the function in another.
+    """
     if plan_of(task_result.task.func) is not None:
-        _started.set((*_started.get(), Started(task_result)))
+        stack = _started.get()
+        uncalled = [each for each in stack if each.delivery is None]
+        gone = uncalled[: -(MOST_UNCALLED - 1)]
+        _started.set((*(each for each in stack if each not in gone), Started(task_result)))
 
 
 def _on_finished(task_result: AnyResult, **_: object) -> None:
@@ -124,8 +133,10 @@ def _on_finished(task_result: AnyResult, **_: object) -> None:
             each.delivery.end(is_stored=stored)
 
 
-task_started.connect(_on_started, dispatch_uid="redlock")
-task_finished.connect(_on_finished, dispatch_uid="redlock")
+for _signal in either("signals.task_started"):
+    _signal.connect(_on_started, dispatch_uid="redlock")
+for _signal in either("signals.task_finished"):
+    _signal.connect(_on_finished, dispatch_uid="redlock")
 
 
 def _started_of(function: Callable[..., Any]) -> Started | None:
@@ -163,21 +174,24 @@ class Delivery(core.Delivery):
         started: Started | None,
         header: object,
         arguments: tuple[tuple[Any, ...], dict[str, Any]],
+        function: Callable[..., Any],
     ) -> None:
         self._result = result = None if started is None else started.result
         self._args, self._kwargs = arguments
         self.task: AnyTask | None = None if result is None else result.task
-        immediate = self.task is not None and isinstance(self.task.get_backend(), ImmediateBackend)
-        has_message = self.task is not None and not immediate
         self._header: Mapping[str, Any] = header if isinstance(header, Mapping) else {}
         number = self._header.get(NUMBER)
         if not (isinstance(number, str) and number):
             number = None if result is None else result.id
+        elif result is None and (found := djangos_task(function)) is not None:
+            self.task = found.using(**self._header.get(USING, {}))
+        immediate = self.task is not None and isinstance(self.task.get_backend(), IMMEDIATE)
+        has_message = self.task is not None and not immediate
         super().__init__(
             plan,
             "" if self.task is None else self.task.module_path,
             number,
-            number if has_message else None,
+            number if has_message and result is not None else None,
             has_message=has_message,
             is_copy=bool(self._header.get("again")) or (result is not None and result.attempts > 1),
         )
@@ -226,7 +240,7 @@ class Delivery(core.Delivery):
         """Enqueue this message again for later, as another one that stands for it."""
         times = count(self._header.get("deferred"))
         seconds = pause(times, for_slot=self.waits_for_slot(refusal))
-        header = {NUMBER: self.task_id, "deferred": times + 1, "again": again}
+        header = {**self._header, NUMBER: self.task_id, "deferred": times + 1, "again": again}
         later = task.using(run_after=timezone.now() + timedelta(seconds=seconds))
         token = sent_again.set(header)
         try:
@@ -242,7 +256,7 @@ class Delivery(core.Delivery):
         """Return what a copy of a finished message returns: the result that is stored already."""
         result = self._result
         if result is not None and result.task.get_backend().supports_get_result:
-            with suppress(TaskResultDoesNotExist):  # the first run may have stored it since
+            with suppress(*NOT_THERE):  # the first run may have stored it since
                 result = result.task.get_backend().get_result(result.id)
         # The property raises while the task is running, and it is: this is its copy.
         stored = getattr(result, "_return_value", None)
@@ -317,9 +331,9 @@ async def _locked(
 ) -> Any:
     _refuse_celerys(function)
     header = kwargs.pop(KEYWORD, None)
-    owned = bool(args) and isinstance(args[0], TaskContext)
+    owned = bool(args) and isinstance(args[0], CONTEXTS)
     sent = args[1:] if owned else args
-    delivery = Delivery(plan, _started_of(function), header, (sent, kwargs))
+    delivery = Delivery(plan, _started_of(function), header, (sent, kwargs), function)
     own = plan.template.using(label=delivery.label)
     lock = plan.lock_of_call(delivery.name, args, kwargs, own, owned=owned)
     call = functools.partial(world.call, function, *args, **kwargs)
@@ -485,7 +499,7 @@ OPTIONS: Final = list(inspect.signature(locked_task).parameters)[:-1]  # without
 def _decorate(
     function: Any, *, key: str | Sequence[str] | None, template: LockTemplate, **options: Any
 ) -> Any:
-    if isinstance(function, Task):
+    if function_of(function) is not None:
         msg = (
             "@locked_task is above @task, where there is no function to lock any more. Write it "
             "below:\n\n    @task\n    @locked_task(...)\n    def …"

@@ -44,11 +44,14 @@ class Mark(NamedTuple):
     key: str
     nonce: str
 
-    def remove(self, *, task_id: str = "") -> None:
+    def remove(self, *, task_id: str = "") -> bool:
         """Remove it, if it is there; a node that does not reply is asked again in the background.
 
         Args:
             task_id: removes any mark with this task id, whatever its nonce.
+
+        Returns:
+            Whether a node had it.
 
         A node that cannot be asked for longer than MAX_TTL keeps the mark until it expires.
         """
@@ -56,9 +59,9 @@ class Mark(NamedTuple):
             backend = conf.backend(self.alias)
         except ImproperlyConfigured:
             logger.exception("the mark %s stays until it expires", self.key)
-            return
+            return False
         if not self.key.startswith(f"{backend.policy.prefix}mark:"):
-            return  # no key of this kind is ours to delete
+            return False  # no key of this kind is ours to delete
         whose = short_id(task_id) if task_id else ""
         votes = backend.run(core.remove(backend.policy, self.key, self.nonce, task_id=whose))
         heard = sum(vote.answer is not Answer.UNKNOWN for vote in votes)
@@ -69,6 +72,7 @@ class Mark(NamedTuple):
                 heard,
                 len(votes),
             )
+        return any(vote.answer is Answer.YES for vote in votes)
 
 
 class Marking:
@@ -119,6 +123,10 @@ class Marking:
     def made(self, nonce: str) -> Mark:
         """Return the mark of an attempt with this nonce."""
         return Mark(self._alias, self._key, nonce)
+
+    def remove_of(self, task_id: str) -> bool:
+        """Remove the mark of another message of this key; tell whether a node had it."""
+        return self.made("").remove(task_id=task_id)
 
     def take_back(self) -> None:
         """Remove what was set, of a message that was not sent, also where that was interrupted."""

@@ -199,17 +199,18 @@ def plan_of(run: object) -> Plan | None:
     return found if isinstance(found, Plan) else None
 
 
-def djangos_task(function: Callable[..., Any]) -> str:
-    """Return the name of the task of ``django.tasks`` that was made of a function; "": of none.
+def djangos_task(function: Callable[..., Any]) -> Any:
+    """Return the task of ``django.tasks`` of a function, from where its backend takes it, or None.
 
-    A backend may run such a task as one of Celery's, which is made of the same function.
+    It may be one of the backport. A backend may run it as a task of Celery's, which is made of the
+    same function.
     """
     found: Any = sys.modules.get(function.__module__)
     for each in getattr(function, "__qualname__", "").split("."):
         found = getattr(found, each, None)
-    name, body = getattr(found, "module_path", ""), getattr(found, "func", None)
-    its = body is not None and inspect.unwrap(body) is inspect.unwrap(function)
-    return str(name) if its else ""
+    body = getattr(found, "func", None) if hasattr(found, "module_path") else None
+    is_its = body is not None and inspect.unwrap(body) is inspect.unwrap(function)
+    return found if is_its else None
 
 
 def wrong_decorator(task: str, owner: str) -> str:

@@ -8,10 +8,11 @@ retry, one that comes back later) sets its mark anew, and is never left out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from django.db import DEFAULT_DB_ALIAS
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
 from django_redlock import conf, events
 from django_redlock.core import completion as core
@@ -82,42 +83,95 @@ def notify(
         events.tell_of_task(TaskEvent(outcome, alias, name, *more))
 
 
-def waits_for_commit(plan: Plan, *, again: bool) -> bool:
-    """Return True if a message of this plan is sent after the COMMIT of the caller's transaction.
+def waits_for_commit(plan: Plan, *, again: bool, queue: Iterable[str] = ()) -> list[str]:
+    """Return the databases for whose COMMIT a message of this plan waits; none: it is sent at once.
 
     Not one that is sent again: it is sent by its own run. In a transaction, which that run may roll
     back by the exception that ends it, waiting for a COMMIT would lose it.
 
+    Args:
+        queue: the databases to which the message itself is written.
+
     Raises:
         ConnectionDoesNotExist: ``using`` names no database.
+        TransactionManagementError: one of them has autocommit off.
     """
     if plan.using is not None:  # else its transactions would be no reason to wait
         check_database(plan.using)
-    return not again and in_transaction(plan.using or DEFAULT_DB_ALIAS)
+    if again:
+        return []
+    databases = list(dict.fromkeys([plan.using or DEFAULT_DB_ALIAS, *queue]))
+    for each in databases:
+        _check_autocommit(each)
+    return [each for each in databases if in_transaction(each)]
 
 
-def publish(message: Message, send: Callable[[Mark | None], T]) -> Published[T]:
+def _check_autocommit(alias: str) -> None:
+    """Refuse what ``on_commit`` refuses; a connection that is not open stays so."""
+    connection = connections[alias]
+    opened = connection.connection is not None
+    autocommit = connection.autocommit if opened else connection.settings_dict["AUTOCOMMIT"]
+    if not (autocommit or connection.in_atomic_block):
+        msg = (
+            f"autocommit is off for the database {alias!r}, so the COMMIT that a task with a mark "
+            "waits for is unknown: send it in transaction.atomic(), or call set_autocommit(True)"
+        )
+        raise transaction.TransactionManagementError(msg)
+
+
+def after_commit(call: Callable[[], object], databases: Sequence[str]) -> None:
+    """Call it when this thread is in no transaction of these databases any more."""
+    for alias in databases:
+        if in_transaction(alias):
+            transaction.on_commit(partial(after_commit, call, databases), using=alias)
+            return
+    call()
+
+
+def publish(
+    message: Message,
+    send: Callable[[Mark | None], T],
+    has_ended: Callable[[str, float], bool] = lambda *_: False,
+    is_sent: Callable[[], bool] = lambda: False,
+) -> Published[T]:
     """Mark a message and send it, unless it is a duplicate.
 
     Args:
         message: what is sent.
         send: sends it, with this mark; called at most once.
+        has_ended: given the id of the message that has the mark, and for how many seconds at
+            least: tells whether that one will run no more. Then its mark is removed, and this
+            message is marked once more.
+        is_sent: asked when ``send`` has raised: a receiver may have, of a message that is sent.
     """
+    published, marked_for = _publish(message, send, is_sent)
+    other = published.other_id
+    if marked_for is not None and has_ended(other, marked_for):
+        if (marking := _marking(message)) is not None and marking.remove_of(other):
+            text = "%s[%s] has ended, and its mark was still there: %s is sent"
+            logger.warning(text, message.task, other, message.task_id)
+        published, marked_for = _publish(message, send, is_sent)
+    if marked_for is not None and message.is_due:
+        _note_refusal(message.task, published.other_id)
+    return published
+
+
+def _publish(
+    message: Message, send: Callable[[Mark | None], T], is_sent: Callable[[], bool]
+) -> tuple[Published[T], float | None]:
+    """Do it once; return besides for how many seconds the other one is marked, None: it runs."""
     marking = _marking(message)
     try:
         outcome = marking.mark() if marking is not None else core.Outcome()
         if message.again or not outcome.duplicate_of:
             there = marking is not None and outcome.nonce
-            return Published(send(marking.made(outcome.nonce) if marking and there else None))
+            mark = marking.made(outcome.nonce) if marking and there else None
+            return Published(send(mark)), None
     except BaseException:
-        if marking is not None:
+        if marking is not None and not is_sent():
             marking.take_back()
         raise
-    other = outcome.duplicate_of
-    is_marked = any(vote.owner for vote in outcome.votes if vote.holder == other)  # not begun
-    if is_marked and message.is_due:
-        _note_refusal(message.task, other)
-    return Published(None, other)
+    return Published(None, outcome.duplicate_of), outcome.marked_for
 
 
 def _marking(message: Message) -> Marking | None:

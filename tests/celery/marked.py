@@ -12,7 +12,7 @@ import signal
 from typing import Any
 
 from celery import Task, current_task
-from celery.signals import before_task_publish
+from celery.signals import before_task_publish, task_prerun
 
 from django_redlock import signals
 from django_redlock.celery import LockedTask, locked_task
@@ -40,6 +40,15 @@ def die(**_: Any) -> None:
 
 if "TEST_DIES_BEFORE_SENDING" in os.environ:
     before_task_publish.connect(die)
+
+
+def die_at_the_start(**_: Any) -> None:
+    """Kill this process, as the system does when memory runs out: the message is still marked."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if "TEST_DIES_AT_THE_START" in os.environ:
+    task_prerun.connect(die_at_the_start)
 
 
 @app.task(bind=True, base=LockedTask)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from celery import chain, chord, group
+from celery.exceptions import WorkerLostError
 from django.db import transaction
 from kombu.connection import Connection
 from kombu.exceptions import OperationalError
@@ -141,6 +142,17 @@ def test_a_child_killed_before_it_puts_a_message_off_leaves_no_mark(site):
         assert first.get(timeout=GET) == "done"
         unmarked(site, key)
         assert if_sent(marked.rejecting, key, queue).get(timeout=GET) == "done"
+
+
+def test_the_mark_of_a_killed_child_is_removed_when_its_message_has_failed(site):
+    """The main process knows that the child is lost, and that no other run will come."""
+    key, queue = new_key(), new_key()
+    first = marked.once.apply_async((key,), queue=queue)
+    with site.worker(1, queue, TEST_DIES_AT_THE_START="1"):
+        with pytest.raises(WorkerLostError):
+            first.get(timeout=GET)
+        unmarked(site, key)
+    assert marked.once.apply_async((key,), queue=queue).duplicate is False
 
 
 def is_renewed(site: Site, key: str, last: dict[int, float]) -> bool:

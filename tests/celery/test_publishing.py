@@ -20,7 +20,7 @@ from celery import chain, chord, group, signals
 from celery.exceptions import Ignore
 from celery.worker.request import Request
 from django.core.management import call_command
-from django.db import transaction
+from django.db import connection, transaction
 from django.test import TestCase
 from django.utils.connection import ConnectionDoesNotExist
 from kombu.exceptions import OperationalError
@@ -173,7 +173,7 @@ def test_what_is_sent_again_is_sent_whatever_is_there(desk, put_off):
     task.delay(7)
     message = desk.only()
     for node in memory().nodes:
-        node.keys["redlock:mark:desk.sync:account:7"] = (f"{'f' * 32}:another", None)
+        node.keys["redlock:mark:desk.sync:account:7"] = (f"{'f' * 32}:9:another", None)
     if put_off:
         with hold("account:7"):
             assert desk.execute(message).info.state == "RETRY"
@@ -181,6 +181,18 @@ def test_what_is_sent_again_is_sent_whatever_is_there(desk, put_off):
         assert desk.execute(message).info.state == "RETRY"
     assert desk.only().headers["id"] == message.headers["id"]
     assert marked() == {"desk.sync:account:7"}
+
+
+def test_without_autocommit_nothing_is_sent(desk, transactional):
+    """Nobody tells it of the COMMIT, so it is refused; a task without marks is sent as ever."""
+    task = sync(desk, lambda self: None)
+    connection.set_autocommit(False)
+    try:
+        with pytest.raises(transaction.TransactionManagementError, match="autocommit is off"):
+            task.delay(7)
+    finally:
+        connection.set_autocommit(True)
+    assert (desk.messages(), marked()) == ([], set())
 
 
 def test_a_retry_in_a_transaction_that_it_rolls_back_is_sent(desk, transactional):

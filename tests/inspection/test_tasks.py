@@ -309,7 +309,7 @@ def test_real_nodes_with_strange_keys(both, patient_nodes):
             due = (seconds + 100) * 1000
             client.lpush("redlock:mark:list", "x")
             client.set("redlock:mark:text", "no mark")
-            client.set(b"redlock:mark:\xff\x00", f"{'a' * 32}:id-2")
+            client.set(b"redlock:mark:\xff\x00", f"{'a' * 32}:9:id-2")
             names = {"list": due, "text": due, b"\xff\x00": due, "gone": due}
             client.zadd("redlock:marks", names)
     rows = Wanted().survey(place.backend).locks

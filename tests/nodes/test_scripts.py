@@ -278,6 +278,8 @@ def blurred(answer: Any) -> list[Any]:
     nonce, word, *rest = answer
     if word in (b"HELD", b"DONE", b"ONCE"):
         return [nonce, word, slot(rest[0]), *rest[1:]]
+    if word == b"TAKEN":
+        return [nonce, word, *rest[:2], rest[2] // STEP]
     if word == b"LOOKED":
         return [nonce, word, slot(rest[0])]
     if word == b"REVOKED":
@@ -847,7 +849,7 @@ def test_what_each_index_lists(pair, index):
     pair.client.zadd(index, due)
     setattr(pair.memory, index.removeprefix(PREFIX), dict(due))
     prefix = MARK if index == MARKS else LOCK
-    value = {HELD: f"{NONCES[0]}:5:h:1(t):me", MARKS: f"{NONCES[0]}:me", RECORDS: "done::(t):me"}
+    value = {HELD: f"{NONCES[0]}:5:h:1(t):me", MARKS: f"{NONCES[0]}:9:me", RECORDS: "done::(t):me"}
     for name in "ac":
         pair.put(name, value[index], 40_000, prefix)
     pair.put("b", "another:client", 40_000, prefix)
@@ -1204,11 +1206,12 @@ def test_a_queue_has_one_word_and_an_expiry(pair):
 @pytest.mark.parametrize(
     ("value", "other"),
     [
-        (f"{'a' * 32}:other-1", b"other-1"),
-        (f"{'a' * 32}:me", None),
+        (f"{'a' * 32}:60000:other-1", b"other-1"),
+        (f"{'a' * 32}:60000:me", None),
         ("no mark", None),
         ("a:b:c", None),
-        (f"{'a' * 32}:", None),
+        (f"{'a' * 32}:other-1", None),
+        (f"{'a' * 32}:60000:", None),
     ],
 )
 def test_which_mark_is_an_obstacle(pair, value, other):
@@ -1216,7 +1219,7 @@ def test_which_mark_is_an_obstacle(pair, value, other):
     pair.put("a", value, 40_000, MARK)
     answer = pair.mark(NONCES[0], "a", [], "me")
     assert answer[1:3] == ([b"TAKEN", other] if other else [b"MARKED", 1])
-    assert (pair.client.get(f"{MARK}a") == f"{NONCES[0]}:me".encode()) is (other is None)
+    assert (pair.client.get(f"{MARK}a") == f"{NONCES[0]}:{STEP}:me".encode()) is (other is None)
 
 
 @pytest.mark.parametrize(
@@ -1259,7 +1262,24 @@ def test_marks_tell_attempts_apart(pair):
     assert len(digests) == 2
     pair.unmark(NONCES[1], "a")
     pair.grant(NONCES[1], ["b"], label="h:1(t):other-1")
-    assert pair.mark(NONCES[2], "a", ["b"], "me") == [NONCES[2].encode(), b"TAKEN", b"other-1", b""]
+    reply = pair.mark(NONCES[2], "a", ["b"], "me")
+    assert reply == [NONCES[2].encode(), b"TAKEN", b"other-1", b"", 0]
+
+
+@pytest.mark.parametrize(
+    ("life", "left", "age"),
+    [
+        ("60000", 20_000, 40_000),
+        ("5", 20_000, 0),
+        ("9" * 400, 20_000, 2**53),
+        ("60000", None, 60_001),
+    ],
+)
+def test_a_refusal_tells_for_how_long_the_mark_has_been_there(pair, life, left, age):
+    """Its life less what is left of it; of what others have written it is a number at least."""
+    pair.put("a", f"{'a' * 32}:{life}:other-1", left, MARK)
+    told = pair.mark(NONCES[0], "a", [], "me")[4]
+    assert slot(told) == slot(age) or 0 <= told - age < STEP
 
 
 @pytest.mark.parametrize("whose", ["me-1", "me", "", "e-1"])

@@ -125,7 +125,7 @@ def _refusal(command: str, nonce: str, usual: bytes) -> bytes:
         items = b":900\r\n", bulk(b"other"), bulk(b"0" * 16), b":0\r\n"
         return _reply(nonce, b"HELD", *items)
     if command == "mark":
-        return _reply(nonce, b"TAKEN", bulk(b"another"), bulk(b"1" * 16))
+        return _reply(nonce, b"TAKEN", bulk(b"another"), bulk(b"1" * 16), b":7\r\n")
     if command == "release":
         return _reply(nonce, b"GONE", b":1\r\n")
     return usual if command in ("extend", "look") else _reply(nonce, b"GONE")

@@ -104,7 +104,7 @@ def queue(memory: MemoryNodes, task: str, name: str, task_id: str, *nodes: int) 
     for i in nodes:
         node = memory.nodes[i]
         due = node.clock() + 600 * 1000
-        node.keys[f"redlock:mark:{task}:{name}"] = (f"{B}:{task_id}", due)
+        node.keys[f"redlock:mark:{task}:{name}"] = (f"{B}:9:{task_id}", due)
         node.marks[f"{task}:{name}"] = due
 
 

@@ -31,28 +31,51 @@ class Event(NamedTuple):
     at: float
 
 
+def settings(
+    database: Path,
+    log: Path,
+    locks: dict[str, object],
+    *,
+    queue: str = "",
+    backend: str = "django_tasks_db.DatabaseBackend",
+    apps: Sequence[str] = ("django_tasks_db",),
+    broker: str = "",
+    options: dict[str, Any] | None = None,
+) -> str:
+    """What ``tests.tasks.project`` makes settings of."""
+    site = {"database": str(database), "log": str(log), "locks": locks, "queue": queue}
+    site |= {"backend": backend, "apps": apps, "broker": broker, "options": options or {}}
+    return json.dumps(site)
+
+
 class Site:
     """The site.
 
     Args:
         folder: for its files.
         locks: the alias of its locks.
+        apart: whether the tasks have a database of their own.
     """
 
-    def __init__(self, folder: Path, locks: dict[str, object]) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, locks: dict[str, object], *, apart: bool = False) -> None:
+        self.folder, self.locks = folder, locks
         self.log = folder / "events.log"
         self.log.touch()
         self._database = folder / "db.sqlite3"
-        site = {"database": str(self._database), "log": str(self.log), "locks": locks}
+        database, queue = self._database, ""
+        if apart:
+            self._database = folder / "queue.sqlite3"
+            queue = str(self._database)
+        site = settings(database, self.log, locks, queue=queue)
         self.env = os.environ | {
             "DJANGO_SETTINGS_MODULE": "tests.tasks.project",
             "PYTHONPATH": str(ROOT),
-            "TASKS_SITE": json.dumps(site),
+            "TASKS_SITE": site,
         }
         self.killed: dict[int, float] = {}
         self._started = 0
-        self.run("-m", "django", "migrate", "--verbosity", "0")
+        for each in ("other", "default") if apart else ("default",):  # migrations follow the router
+            self.run("-m", "django", "migrate", "--verbosity", "0", "--database", each)
         self.sql("PRAGMA journal_mode=WAL")
 
     def run(self, *command: str) -> list[str]:

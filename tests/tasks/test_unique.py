@@ -16,7 +16,7 @@ from typing import Any
 
 from django.core.management import call_command
 from django.db import IntegrityError, transaction
-from django.tasks import task_backends
+from django.tasks import TaskResult, TaskResultStatus, task_backends
 from django.tasks.backends.base import BaseTaskBackend
 from django.tasks.signals import task_enqueued
 from django.test import override_settings
@@ -37,6 +37,7 @@ from tests.simulation.mutants.edits import Edit, with_edits
 from tests.tasks import jobs
 from tests.tasks.conftest import DATABASE, TASKS, unique
 
+READY = TaskResultStatus.READY
 MODES = pytest.mark.parametrize("task", [jobs.finished, jobs.started, jobs.astarted])
 
 
@@ -235,21 +236,34 @@ def test_a_first_task_that_is_on_its_way_is_told(desk):
     assert (found.id, found.status, desk.rows().count()) == (str(nonce), "READY", 0)
 
 
+class Numbered(BaseTaskBackend):
+    """A backend that makes its ids itself."""
+
+    def __init__(self, alias, params):
+        super().__init__(alias, params)
+        self.enqueued: list[Any] = []
+
+    def enqueue(self, task, args, kwargs):
+        self.validate_task(task)
+        self.enqueued.append((task, args, kwargs))
+        given = {"task": task, "args": args, "kwargs": kwargs, "backend": self.alias}
+        given |= dict.fromkeys(["enqueued_at", "started_at", "finished_at", "last_attempted_at"])
+        return TaskResult(id=uuid.uuid4().hex, status=READY, errors=[], worker_ids=[], **given)
+
+
+@override_settings(TASKS={"default": unique("tests.tasks.test_unique.Numbered")})
 def test_a_backend_that_makes_its_ids_itself(desk):
     """A task carries a number of its own, which its run takes out; a duplicate cannot be told."""
-    from django.tasks.backends.dummy import DummyBackend
-
-    dummy = jobs.finished.using(backend="dummy")
-    first = dummy.enqueue(7)
+    first = jobs.finished.enqueue(7)
     number = first.kwargs[module.KEYWORD]["message"]
     with pytest.raises(DuplicateTask) as refused:
-        dummy.enqueue(7)
+        jobs.finished.enqueue(7)
     assert refused.value.task_id == number
-    assert jobs.dropping.using(backend="dummy").enqueue(7).id
-    assert jobs.dropping.using(backend="dummy").enqueue(7) is None
-    found = task_backends["dummy"]
-    assert isinstance(found, DummyBackend)
-    assert len(found.results) == 2  # its own attributes are there
+    assert jobs.dropping.enqueue(7).id
+    assert jobs.dropping.enqueue(7) is None
+    found = task_backends["default"]
+    assert isinstance(found, Numbered)
+    assert len(found.enqueued) == 2  # its own attributes are there
     assert first.task.call(*first.args, **first.kwargs) == "account:7"
 
 

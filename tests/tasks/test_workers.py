@@ -8,6 +8,7 @@ pytest.importorskip("django.tasks", reason="Django 6 has tasks")
 pytest.importorskip("django_tasks_db")
 
 import os
+import signal
 import sys
 import time
 from contextlib import ExitStack, closing
@@ -134,6 +135,55 @@ def test_a_limit_is_used_and_others_do_not_wait(patient_site):
     assert took <= 1.25 * 60
     assert each_rows <= 10
     assert late[114] <= 1
+
+
+@pytest.mark.slow
+def test_the_mark_of_a_killed_worker_keeps_none_out_when_its_task_has_ended(site, redlock_embedded):
+    """Killed while it asks for its lock, it leaves the mark; a job of the site ends the task."""
+    (first,) = site.run("-m", "tests.tasks.asking", "locked", "a")
+    for node in redlock_embedded:
+        node.pause()
+    try:
+        with site.worker() as (pid, _):
+            claimed = f"SELECT * FROM {TABLE} WHERE status = 'RUNNING'"  # noqa: S608
+            eventually(lambda: site.sql(claimed), within=LONG, what="a task that is claimed")
+            os.kill(pid, signal.SIGKILL)
+    finally:
+        for node in redlock_embedded:
+            node.resume()
+    assert len(keys(redlock_embedded, "mark")) == 1
+    site.sql(f"UPDATE {TABLE} SET status = 'FAILED'")  # noqa: S608
+    (second,) = site.run("-m", "tests.tasks.asking", "locked", "a")
+    assert second != first
+    with site.worker():
+        eventually(lambda: not site.unfinished(), within=LONG, what="the second task")
+    assert (count(site, "ended"), keys(redlock_embedded, "mark")) == (1, set())
+
+
+ROLLED_BACK = """
+import django
+django.setup()
+from django.db import transaction
+from tests.tasks import work
+with transaction.atomic(using="other"):
+    work.locked.enqueue("a")
+    transaction.set_rollback(True, using="other")
+with transaction.atomic(), transaction.atomic(using="other"):
+    work.locked.enqueue("b")
+"""
+
+
+@pytest.mark.slow
+def test_a_rollback_in_the_database_of_the_tasks_leaves_no_mark(tmp_path, redlock_embedded, site):
+    """``using`` is another one, and both are waited for: what is rolled back can be enqueued."""
+    (tmp_path / "apart").mkdir()
+    apart = Site(tmp_path / "apart", site.locks, apart=True)
+    apart.run("-c", ROLLED_BACK)
+    assert [key.rpartition(b":")[2] for key in keys(redlock_embedded, "mark")] == [b"b"]
+    apart.run("-m", "tests.tasks.asking", "locked", "a")
+    with apart.worker():
+        eventually(lambda: count(apart, "ended") == 2, within=LONG, what="both tasks")
+    assert keys(redlock_embedded, "mark") == set()
 
 
 def storm(site: Site, task: str, *, processes: int, each: int, names: int, kills: int) -> list[str]:

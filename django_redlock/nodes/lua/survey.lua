@@ -33,7 +33,7 @@ for _, name in ipairs(names) do
   if type(value) == 'table' then value = '' end
   local kind, owner, g, label
   if value and marks then
-    kind, g, owner, label = 'mark', '', string.match(value, '^(%x+):([%w_.-]+)$')
+    kind, g, owner, label = 'mark', '', string.match(value, '^(%x+):%d+:([%w_.-]+)$')
     if owner and #label <= 64 then owner = string.sub(redis.sha1hex(owner), 1, 16) else kind = nil end
   elseif value and value ~= 'next::' then
     local revoked, text = string.match(value, '^revoked:([0-9a-f]+):(.*)$')

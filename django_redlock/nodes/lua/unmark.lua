@@ -4,7 +4,7 @@
 -- and any mark if it is "anybody's", which is no id. A record has no nonce: only the id removes it.
 -- Returns nonce, UNMARKED, 1 | nonce, GONE
 local value = redis.call('GET', KEYS[2])
-local nonce, id = string.match(value or '', '^(%x+):([%w_.-]+)$')
+local nonce, id = string.match(value or '', '^(%x+):%d+:([%w_.-]+)$')
 if not id then id = string.match(value or '', '^done::.*%([^():]+%):([%w_.-]+)$') end
 if not value or (ARGV[2] == '' and nonce ~= ARGV[1]) or (ARGV[2] ~= '' and ARGV[2] ~= "anybody's" and id ~= ARGV[2]) then
   return {ARGV[1], 'GONE'}
