@@ -180,6 +180,18 @@ AT_ONCE: dict[str, tuple[Callable[[], Any], str]] = {
     "leader by position": (lambda: untyped("a").leader(view, view), r"write \.leader\(on_elected="),
     "once without keep": (lambda: untyped("a").once(), r"write \.once\(keep=timedelta\(hours=20\)"),
     "once per day": (lambda: untyped("a").once(per=5), r"write \.once\(keep="),
+    "a leader's work without a lease": (
+        lambda: untyped("a").leader(on_elected=lambda: None),
+        r"on_elected is a function that takes \(\), and is called with \(lease\)",
+    ),
+    "a leader's work that is called": (
+        lambda: untyped("a").leader(on_elected=print()),
+        "on_elected is None: write the function without parentheses",
+    ),
+    "acquire of once": (
+        lambda: untyped("a").once(keep=5).acquire(),
+        r"'acquire': it takes its lock in a block only: .* 'if run\.fresh:'",
+    ),
     "release of a lock": (
         lambda: untyped("a").release(),
         "'release': a lock holds nothing: .*lease",
@@ -467,6 +479,16 @@ def test_a_name_that_looks_unfilled_is_logged_once(orders, caplog, monkeypatch):
     told = [record.args[0] for record in caplog.records if "looks unfilled" in record.msg]
     assert told[: len(pieces)] == pieces
     assert len(told) == advice.MOST_TOLD
+
+
+def test_a_misspelt_campaign_is_logged_once(orders, caplog, monkeypatch):  # noqa: F811
+    """``leads`` of another name is False, and says so where this process has one like it."""
+    monkeypatch.setattr(advice, "_told", set())
+    with redlock("beat").leader():
+        for name in ("baet", "baet", "another", "beat"):
+            redlock.leads(name)
+    (told,) = (record for record in caplog.records if "no such campaign" in record.msg)
+    assert told.getMessage().endswith("this process has no such campaign (did you mean 'beat'?)")
 
 
 def test_a_lease_that_stays_taken_is_noticed(orders, monkeypatch):  # noqa: F811

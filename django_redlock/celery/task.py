@@ -34,7 +34,10 @@ from django_redlock.locks.once import OnceRun
 from django_redlock.locks.template import LockTemplate
 from django_redlock.work.plan import (
     OF_CELERY,
+    Mode,
+    OnConflict,
     OnDuplicate,
+    OnUnavailable,
     Plan,
     djangos_task,
     plan_of,
@@ -60,12 +63,12 @@ def locked_task(
     ttl: float | None = None,
     wait: float | None = None,
     renew: bool | None = None,
-    on_conflict: str | None = None,
+    on_conflict: OnConflict | None = None,
     alias: str | None = None,
     min_hold: float = 0,
     max_hold: float | None = None,
-    mode: str = "while_running",
-    on_unavailable: str = "retry",
+    mode: Mode = "while_running",
+    on_unavailable: OnUnavailable = "retry",
     on_duplicate: OnDuplicate | None = None,
     queue_ttl: float | None = None,
     using: str | None = None,
@@ -78,12 +81,12 @@ def locked_task(
     ttl: float | None = None,
     wait: float | None = None,
     renew: bool | None = None,
-    on_conflict: str | None = None,
+    on_conflict: OnConflict | None = None,
     alias: str | None = None,
     min_hold: float = 0,
     max_hold: float | None = None,
-    mode: str = "while_running",
-    on_unavailable: str = "retry",
+    mode: Mode = "while_running",
+    on_unavailable: OnUnavailable = "retry",
     on_duplicate: OnDuplicate | None = None,
     queue_ttl: float | None = None,
     using: str | None = None,
@@ -234,7 +237,10 @@ def _check_function(function: Any) -> None:
         msg = f"{function.__qualname__} is a generator function: nothing would run under the lock"
         raise TypeError(msg)
     if inspect.iscoroutinefunction(function):
-        msg = f"{function.__qualname__} is a coroutine function; @locked_task locks blocking code"
+        msg = (
+            f"{function.__qualname__} is a coroutine function, which Celery does not await: write "
+            "'def', and inside it asyncio.run(…) or asgiref's async_to_sync"
+        )
         raise TypeError(msg)
 
 

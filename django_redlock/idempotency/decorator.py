@@ -42,6 +42,7 @@ from django_redlock.views.refusals import (
     Responder,
     Result,
     RetryAfter,
+    WithoutMajority,
     wants_json,
 )
 
@@ -82,7 +83,7 @@ class Options(TypedDict, total=False):
     retry_after: RetryAfter
     on_refused: OnRefused
     result: Result
-    on_unavailable: str
+    on_unavailable: WithoutMajority
 
 
 @overload
@@ -109,7 +110,7 @@ def idempotent(
     retry_after: RetryAfter = RETRY_AFTER,
     on_refused: OnRefused = None,
     result: Result = None,
-    on_unavailable: str = "refuse",
+    on_unavailable: WithoutMajority = "refuse",
 ) -> Callable[[V], V]: ...
 
 
@@ -134,7 +135,7 @@ def idempotent(
     retry_after: RetryAfter = RETRY_AFTER,
     on_refused: OnRefused = None,
     result: Result = None,
-    on_unavailable: str = "refuse",
+    on_unavailable: WithoutMajority = "refuse",
     **unknown: Never,
 ) -> View:
     """Do the work of a request once; answer its repetitions with the first answer.

@@ -25,10 +25,14 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
 from django_redlock.core.errors import LeaseLost
+from django_redlock.core.names import did_you_mean
 from django_redlock.core.protocol import JoinQueue
 from django_redlock.events import log_fields
 from django_redlock.interruption import Latch
 from django_redlock.nodes.background import start_thread
+
+from .advice import warn_once
+from .callables import check_call
 
 if TYPE_CHECKING:
     from django_redlock.backend import Backend
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_redlock")
 
 Told: TypeAlias = "Callable[[Lease], object]"
+NOT_GIVEN: Any = ...  # for None is what a function returned that was called in place of given
 LOOK: Final = 1.0  # seconds after which a campaign that waits looks if its wait is over
 LONGEST_REST: Final = 30.0  # seconds, after errors
 PATIENCE: Final = 10.0  # seconds that a function may take to stop before the log names it
@@ -51,7 +56,13 @@ def leads(alias: str, names: tuple[str, ...], pause: float = 0.0) -> bool:
 
     ``pause``: first sleep for so many seconds, or until that is over.
     """
-    return any(each.leads(pause) for each in list(_campaigns) if each.of == (alias, names))
+    campaigns = list(_campaigns)
+    if found := [each for each in campaigns if each.of == (alias, names)]:
+        return any(each.leads(pause) for each in found)
+    others = [name for each in campaigns for name in each.of[1]]
+    if hint := did_you_mean(names[0], others):
+        warn_once("redlock.leads(%r) is False: this process has no such campaign%s", names[0], hint)
+    return False
 
 
 class Campaigning(Protocol):
@@ -98,9 +109,12 @@ class Leader:
         self._told: Final = {"on_elected": on_elected, "on_lost": on_lost}
         given: dict[str, object] = {**self._told}
         for name, function in given.items():
-            if not (function is None or callable(function)):
+            if function is None:
+                continue
+            if not callable(function):
                 msg = f"{name} must be something to call with the lease, not {function!r}"
                 raise TypeError(msg)
+            check_call(name, function, "lease")
         self.of: Final = of
         self._lock_of = lock_of
         # Without ``on_lost`` the function itself is the work, and its return the end of the term.

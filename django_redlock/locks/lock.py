@@ -31,7 +31,7 @@ from .advice import advised, unknown_attribute, unknown_keywords, warn_of_names
 from .atomic import AtomicLock, no_truth, refuse_or_warn
 from .callables import arguments_of, await_under, is_async, run_under
 from .cancelling import ONLY_ASYNC, LossCancels
-from .leader import Leader
+from .leader import NOT_GIVEN, Leader
 from .once import OnceLock, checked_keep
 from .options import OnLost, Options
 
@@ -406,7 +406,7 @@ class Lock:
     # -- for as long as the process lives -------------------------------------------------------
 
     @advised(".leader(on_elected=start, on_lost=stop)")
-    def leader(self, *, on_elected: Told | None = None, on_lost: Told | None = None) -> Leader:
+    def leader(self, *, on_elected: Told = NOT_GIVEN, on_lost: Told = NOT_GIVEN) -> Leader:
         """Campaign for the lock in the background of a block: of all that do, one leads.
 
         ``with`` campaigns in a thread of its own, ``async with`` in a task. A campaign waits for
@@ -446,7 +446,14 @@ class Lock:
         def lock_of(on_lost: OnLost) -> Lock:
             return self._updated(wait=math.inf, renew=True, durable=False, on_lost=on_lost)
 
-        return Leader(lock_of, (self._alias, self.names), on_elected, on_lost)
+        told: list[Told | None] = []
+        given: list[tuple[str, Any]] = [("on_elected", on_elected), ("on_lost", on_lost)]
+        for name, function in given:
+            if function is None:
+                msg = f"{name} is None: write the function without parentheses, or leave it out"
+                raise TypeError(msg)
+            told.append(None if function is NOT_GIVEN else function)
+        return Leader(lock_of, (self._alias, self.names), *told)
 
     def checked(self) -> Backend:
         """Return the backend, if the lock can be taken there.

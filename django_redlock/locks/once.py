@@ -18,7 +18,17 @@ import functools
 import logging
 import weakref
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    NamedTuple,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 from django_redlock.core.completion import done_at
 from django_redlock.core.errors import LockTaken
@@ -28,6 +38,7 @@ from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
 
 from . import atomic
+from .advice import unknown_attribute
 from .atomic import NO_ASYNC, checked_using, ensure, no_truth, undo
 from .callables import finished, is_async
 
@@ -36,7 +47,8 @@ if TYPE_CHECKING:
 
     from django_redlock.core.protocol import Steps
 
-F = TypeVar("F", bound="Callable[..., Any]")
+P = ParamSpec("P")
+T = TypeVar("T")
 logger = logging.getLogger("django_redlock")
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -168,6 +180,9 @@ class OnceLock:
         def __bool__(self) -> NoReturn:
             raise TypeError(no_truth(self))
 
+        def __getattr__(self, name: str) -> NoReturn:
+            raise unknown_attribute(self, name)
+
     def atomic(self, using: str | None = None) -> OnceLock:
         """Put a database transaction into the block: lock, BEGIN, body, COMMIT, record.
 
@@ -217,7 +232,13 @@ class OnceLock:
 
     # -- decorating -----------------------------------------------------------------------------
 
-    def __call__(self, function: F) -> F:
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /
+    ) -> Callable[P, Coroutine[Any, Any, T | None]]: ...
+    @overload
+    def __call__(self, function: Callable[P, T], /) -> Callable[P, T | None]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Callable[..., Any]:
         """Run ``function`` once in a while, for each lock that its arguments make.
 
         A call whose work was done before does not run it, and returns None.
@@ -247,7 +268,7 @@ class OnceLock:
             async with once(args, kwargs) as run:
                 return await function(*args, **kwargs) if run.fresh else None
 
-        return alocked if awaits else locked  # type: ignore[return-value]
+        return alocked if awaits else locked
 
     # -- the end of a block ---------------------------------------------------------------------
 

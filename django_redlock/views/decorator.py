@@ -25,7 +25,7 @@ from django_redlock.locks.options import OnLost
 
 from .keys import Key, Names, ViewKey
 from .lock import View, ViewLock
-from .refusals import RETRY_AFTER, OnRefused, Responder, Result, RetryAfter
+from .refusals import RETRY_AFTER, OnRefused, Responder, Result, RetryAfter, WithoutMajority
 
 V = TypeVar("V", bound=View)
 DECORATES: Final = "single_flight_decorates"  # of a decorator: its ViewLock
@@ -55,7 +55,7 @@ class Options(TypedDict, total=False):
     retry_after: RetryAfter
     on_refused: OnRefused
     result: Result
-    on_unavailable: str
+    on_unavailable: WithoutMajority
     limit: int | None
 
 
@@ -80,7 +80,7 @@ def single_flight(
     retry_after: RetryAfter = RETRY_AFTER,
     on_refused: OnRefused = None,
     result: Result = None,
-    on_unavailable: str = "refuse",
+    on_unavailable: WithoutMajority = "refuse",
     limit: int | None = None,
 ) -> Callable[[V], V]: ...  # written out for the documentation, which shows the overloads
 
@@ -106,7 +106,7 @@ def single_flight(
     retry_after: RetryAfter = RETRY_AFTER,
     on_refused: OnRefused = None,
     result: Result = None,
-    on_unavailable: str = "refuse",
+    on_unavailable: WithoutMajority = "refuse",
     limit: int | None = None,
     **unknown: Never,
 ) -> View:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.apps import apps
@@ -139,6 +139,7 @@ class Refusal:
 
 
 RetryAfter: TypeAlias = "float | Callable[[LockTaken], float | None]"
+WithoutMajority: TypeAlias = Literal["refuse", "run"]
 OnRefused: TypeAlias = "str | Callable[[Any, Refusal], Any] | None"
 Result: TypeAlias = "str | Promise | Callable[[Any], Any] | None"  # a promise of reverse_lazy
 

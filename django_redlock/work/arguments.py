@@ -18,7 +18,7 @@ from enum import Enum
 from pathlib import PurePath
 from uuid import UUID
 
-from django_redlock.core.names import is_record
+from django_redlock.core.names import as_stored, is_record
 
 
 def digest(arguments: Mapping[str, object]) -> str:
@@ -52,7 +52,8 @@ def canonical(value: object) -> str:  # noqa: C901, PLR0911 - a table, by type
         case int():
             return f"i{int(value):x}"
         case float():
-            return f"f{float(value)!r}"
+            stored = as_stored(float(value))  # a queue in a database gives it back so
+            return f"i{stored:x}" if type(stored) is int else f"f{stored!r}"
         case bytes() | bytearray() | memoryview():
             return f"b{bytes(value).hex()}"
         case list() | tuple():

@@ -10,7 +10,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 from weakref import WeakSet
 
 from django_redlock.core.names import check_fields, check_names
@@ -22,14 +22,17 @@ from django_redlock.locks.template import LockTemplate
 
 from .arguments import digest
 
-OnDuplicate: TypeAlias = "str | Callable[[Any], Any]"
+Mode: TypeAlias = Literal["while_running", "until_started", "until_finished"]
+OnConflict: TypeAlias = Literal["skip", "retry", "raise"]
+OnUnavailable: TypeAlias = Literal["retry", "run", "raise"]
+OnDuplicate: TypeAlias = Literal["existing", "raise", "drop"] | Callable[[Any], Any]
 WHILE_RUNNING: Final = "while_running"
 UNTIL_STARTED: Final = "until_started"
 UNTIL_FINISHED: Final = "until_finished"
 CHOICES: Final = {
-    "mode": (WHILE_RUNNING, UNTIL_STARTED, UNTIL_FINISHED),
-    "on_conflict": ("skip", "retry", "raise"),
-    "on_unavailable": ("retry", "run", "raise"),
+    "mode": get_args(Mode),
+    "on_conflict": get_args(OnConflict),
+    "on_unavailable": get_args(OnUnavailable),
     "on_duplicate": ("existing", "raise", "drop"),
 }
 QUEUE_TTL: Final = 3600.0  # seconds

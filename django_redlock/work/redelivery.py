@@ -226,7 +226,7 @@ class Delivery:
         except (LockTaken, NodesUnavailable) as error:
             self.meets_run = isinstance(error, LockTaken)
             error.name = one_or_all(lock.names)
-            tell_refusal(backend, error, began, lock.template)
+            tell_refusal(backend, error, began, lock.template, once=True)
             raise
 
     def _own(self, lease: Lease) -> None:

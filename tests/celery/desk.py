@@ -92,7 +92,7 @@ def held_name() -> Any:
     return None if lease is None else lease.name
 
 
-def locked(on_conflict: str, **options: Any) -> Callable[..., Any]:
+def locked(on_conflict: Any, **options: Any) -> Callable[..., Any]:
     """A function under the lock "name"."""
 
     @locked_task("name", on_conflict=on_conflict, **options)

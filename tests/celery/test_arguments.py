@@ -33,6 +33,12 @@ PLAIN = st.recursive(
 )
 
 
+def test_a_float_is_what_a_queue_in_a_database_gives_back():
+    """A column of jsonb writes 1e16 out, and then it is an integer."""
+    assert canonical([1e16]) == canonical([10**16])
+    assert canonical([1.0]) != canonical([1])
+
+
 @pytest.mark.slow
 @patiently
 @given(PLAIN, PLAIN)

@@ -15,6 +15,7 @@ from django_redlock import (
     signals,
 )
 from django_redlock.celery import LockedTask, locked_task
+from django_redlock.work.plan import Mode, OnConflict
 from tests.support.waiting import eventually
 
 from . import project
@@ -64,7 +65,7 @@ def told(then: Callable[[], object] = lambda: None, **how: Any) -> Iterator[list
 
 
 def task_of(
-    desk: Desk, on_conflict: str = "skip", mode: str = "until_finished", **more: Any
+    desk: Desk, on_conflict: OnConflict = "skip", mode: Mode = "until_finished", **more: Any
 ) -> Any:
     """A task that leaves records and whose messages have marks."""
 

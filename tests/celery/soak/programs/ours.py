@@ -72,7 +72,7 @@ def number_of(task: Task) -> str:
     return str(history(task.request)["message"])
 
 
-def make(mode: str) -> Any:
+def make(mode: Any) -> Any:
     """Make the task of a mode."""
 
     @app.task(bind=True, base=Noted, name=f"soak.{mode}")

@@ -1,6 +1,7 @@
 """Addresses with the decorator of this package."""
 
 import os
+from typing import Any
 
 from django.urls import path
 
@@ -8,9 +9,10 @@ from django_redlock.idempotency import idempotent
 
 from .views import ALWAYS, ORDERS, order
 
+UNAVAILABLE: Any = os.environ["SOAK_UNAVAILABLE"]
 once = idempotent(
     scope="shop",
     wait=float(os.environ["SOAK_WAIT"]),
-    on_unavailable=os.environ["SOAK_UNAVAILABLE"],
+    on_unavailable=UNAVAILABLE,
 )
 urlpatterns = [*ALWAYS, path(ORDERS, once(order))]
