@@ -194,6 +194,9 @@ def idempotent(
     template = redlock.using(
         alias, ttl=ttl, wait=wait, max_hold=max_hold, waits_for="holder", quiet=quiet
     )
+    # Before there is a lock, which the system checks would find half made.
+    kept, database = kept_for(keep), checked_using(using)
+    storing = Storing(store, headers, max_body, store_body=store_body)
     lock = IdempotentLock(
         template,
         RequestKey(template, key, scope),
@@ -201,10 +204,7 @@ def idempotent(
         Responder(409, retry_after, on_refused, result),
         runs_unlocked=on_unavailable == "run",
     )
-    lock.keep = kept_for(keep)
-    lock.required = bool(required)
-    lock.using = checked_using(using)
-    lock.storing = Storing(store, headers, max_body, store_body=store_body)
+    lock.keep, lock.required, lock.using, lock.storing = kept, bool(required), database, storing
     return decorating(lock, view)
 
 

@@ -405,7 +405,7 @@ class Lock:
 
     # -- for as long as the process lives -------------------------------------------------------
 
-    @advised(".leader(on_elected=start, on_lost=stop)")
+    @advised(".leader(on_elected=work)")
     def leader(self, *, on_elected: Told = NOT_GIVEN, on_lost: Told = NOT_GIVEN) -> Leader:
         """Campaign for the lock in the background of a block: of all that do, one leads.
 

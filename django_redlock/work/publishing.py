@@ -253,6 +253,9 @@ def unmark(task: str, plan: Plan | None, args: object, lock_of: Callable[[Plan],
     if plan is None or not plan.marks:
         msg = f"messages of {task} have no marks: that takes mode='until_finished', or …started"
         raise TypeError(msg)
-    lock = lock_of(plan)
+    try:
+        lock = lock_of(plan)
+    except TypeError as error:
+        raise TypeError(f"unmark() takes the arguments of {task}: {error}") from None
     backend = conf.backend(lock.alias)
     backend.run(core.remove(backend.policy, core.mark_key(backend.policy, task, lock.names)))

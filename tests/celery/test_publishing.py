@@ -636,6 +636,8 @@ def test_an_operator_removes_a_mark(desk):
     for missing in ((7), ("7")):  # a comma; the text has one letter, which is no argument
         with pytest.raises(TypeError, match=r"args must be a list or tuple, as in unmark\(…, \(7,"):
             task.unmark(missing)
+    with pytest.raises(TypeError, match=r"unmark\(\) takes the arguments of .*: too many"):
+        task.unmark((1, 2, 3))
 
 
 # -- transactions ------------------------------------------------------------------------------

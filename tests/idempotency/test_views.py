@@ -35,6 +35,7 @@ from django.views.generic import View
 
 from django_redlock import LockTaken, NodesUnavailable, conf, redlock
 from django_redlock.idempotency import NotReplayable, idempotent, idempotent_work, keys
+from django_redlock.idempotency.checks import check_idempotent
 from django_redlock.idempotency.decorator import LEFT
 from django_redlock.idempotency.models import Record
 from django_redlock.idempotency.records import Work
@@ -992,9 +993,11 @@ def test_a_transaction_around_it_is_refused(transactional_db):
     ],
 )
 def test_a_wrong_option_is_told_at_once(options, text):
-    """With its name."""
-    with pytest.raises((TypeError, ValueError), match=text):
+    """With its name; what raises leaves no lock half made, which the checks would look at."""
+    with pytest.raises((TypeError, ValueError), match=text) as error:
         idempotent(**options)
+    check_idempotent()
+    assert error.tb is not None  # whose frames keep alive what was made
 
 
 def test_a_key_has_fields_of_the_view():
