@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LONGEST: Final = 512  # bytes
 MOST: Final = 128  # names in one lock
 READABLE: Final = 80  # characters kept before a digest
-_UNFILLED: Final = re.compile(r"(?:^|[:/.])(?:None|\[.*\])(?:$|[:/.])|%[sdr]|\*$").search
+_UNFILLED: Final = re.compile(r"(?:^|[:/.])(?:None|\[[^][]*\])(?:$|[:/.])|%[sdr]|\*$").search
 UNSAVED: Final = " object (None)"  # how Django writes a model instance that has no primary key yet
 OF_UNSAVED: Final = (
     "has a model instance in it that is not saved, and all such would share one lock: save it "
