@@ -151,9 +151,11 @@ def is_spoiled(connection: BaseDatabaseWrapper) -> bool:
 
     By ``set_rollback``, or after an error that was caught: Django notes it, or PostgreSQL does. The
     COMMIT of PostgreSQL is a ROLLBACK then, without an error, so that Django takes it for a COMMIT.
+    SQLite may have rolled back by itself, as for ON CONFLICT ROLLBACK, and is in none any more.
     """
-    info = getattr(connection.connection, "info", None)
-    return connection.needs_rollback or getattr(info, "transaction_status", 0) == ABORTED
+    raw = connection.connection
+    aborted = getattr(getattr(raw, "info", None), "transaction_status", 0) == ABORTED
+    return connection.needs_rollback or aborted or not getattr(raw, "in_transaction", True)
 
 
 def end_torn(**_: object) -> None:

@@ -350,6 +350,8 @@ class Leader:
             _, late = await asyncio.wait([self._task], timeout=PATIENCE)
             if late:
                 self._name_unless(self._ended, 0.0)
+                if asked and self._work is not None:  # it has swallowed what the loss asked
+                    self._work.cancel()
                 await asyncio.wait(late)
 
     async def _arun(self, lock: Campaigning) -> None:

@@ -54,6 +54,7 @@ from .task import KEYWORD, NUMBER, USING, AnyResult, AnyTask, logger, sent_again
 
 KNOWN: Final = ("BACKEND", "OPTIONS")
 ON_ITS_WAY: Final = 60.0  # seconds in which a task that is marked gets into the queue
+UNKNOWN: Final = "the task %s cannot be looked up, and counts as one that waits or runs"
 MOST_DEFERRALS: Final = 100  # of one task that are followed
 USED: Final = ("backend", "queue_name", "priority")  # which a task that comes back has, too
 CONTEXT: Final = "context"  # in place of the first argument of a task with ``takes_context``
@@ -227,7 +228,10 @@ class UniqueBackend(_Base):
         try:
             return self._first(other)
         except NOT_THERE:  # marked, and on its way to the queue
-            return self._placeholder(task, other, args, kwargs)
+            pass
+        except Exception:  # noqa: BLE001 - as in ``_has_ended``
+            logger.warning(UNKNOWN, other, exc_info=True)
+        return self._placeholder(task, other, args, kwargs)
 
     def _first(self, number: str) -> AnyResult:
         """Return the result of a task that has this number.
@@ -262,6 +266,8 @@ class UniqueBackend(_Base):
                 number = then
         except NOT_THERE:
             return marked_for >= least and not self._is_written(number)
+        except Exception:  # noqa: BLE001 - of the backend, about a row whose code is gone perhaps
+            logger.warning(UNKNOWN, number, exc_info=True)
         return False
 
     def _is_sent(self, message: publishing.Message) -> bool:

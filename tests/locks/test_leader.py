@@ -728,6 +728,30 @@ def test_a_coroutine_function_is_cancelled_with_the_lease(swallows):
     assert_free("beat")
 
 
+def test_work_that_has_swallowed_the_loss_is_asked_again_at_the_end_of_the_block():
+    """Else nobody would ask it any more, and the block would wait for ever."""
+    swallowed: list[str] = []
+
+    async def stubborn(lease: Lease) -> None:
+        stale(lease)
+        for _ in range(2):
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                swallowed.append("once")
+                if len(swallowed) == 2:
+                    raise
+
+    async def main() -> None:
+        async with asyncio.timeout(LONG), redlock("beat").leader(on_elected=stubborn):
+            while not swallowed:  # noqa: ASYNC110 - a test
+                await asyncio.sleep(0)
+
+    with with_edits(Patch(leader_module, "PATIENCE", lambda _: 0.01)):
+        asyncio.run(main())
+    assert len(swallowed) == 2
+
+
 def test_a_loss_does_not_cut_an_on_lost():
     """The lease is lost while the end of the block stops what the election began."""
     said: list[str] = []

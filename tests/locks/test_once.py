@@ -155,9 +155,16 @@ def catch_an_error(rows: str) -> None:
         execute(rows, "INSERT INTO parent VALUES (1), (1)")
 
 
+def let_sqlite_roll_back(rows: str) -> None:
+    """Catch an error at which SQLite ends the transaction by itself, which Django cannot know."""
+    with suppress(IntegrityError):
+        execute(rows, "INSERT OR ROLLBACK INTO parent VALUES (1), (1)")
+
+
 ROLLED_BACK = {
     "set_rollback": lambda rows: transaction.set_rollback(True, using=rows),
     "an error that is caught": catch_an_error,
+    "by the database itself": let_sqlite_roll_back,
 }
 
 

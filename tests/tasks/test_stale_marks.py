@@ -166,6 +166,14 @@ class Mute(DatabaseBackend):
         raise NotImplementedError
 
 
+def test_a_first_task_that_cannot_be_looked_up_counts_as_one_that_waits(desk, caplog):
+    """Its code may be gone, or the database locked: the caller of another one has no part in it."""
+    first = jobs.finished.enqueue(7)
+    desk.rows(id=first.id).update(status=FAILED, task_path="gone.away")
+    assert jobs.finished.enqueue(7).id == first.id
+    assert f"the task {first.id} cannot be looked up, and counts as one that waits" in caplog.text
+
+
 @override_settings(TASKS={"default": unique("tests.tasks.test_stale_marks.Mute")})
 def test_a_backend_without_results_tells_the_id_of_the_first(desk):
     """It cannot be asked, so its duplicate counts."""
