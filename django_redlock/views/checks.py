@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from asgiref.sync import iscoroutinefunction
 from django.conf import settings
-from django.contrib.auth.mixins import AccessMixin
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
@@ -233,7 +232,7 @@ def _of_guests(route: Route, lock: ViewLock, cls: Any) -> Iterator[checks.CheckM
     shared = [each for each in ("request.user.pk", "request.user.id") if each in fields]
     knows_users = (
         hasattr(route.view, "login_url")  # of @login_required and its like
-        or (isinstance(cls, type) and issubclass(cls, AccessMixin))
+        or any(each.__name__ == "AccessMixin" for each in getattr(cls, "__mro__", ()))
         or any(path.endswith(".LoginRequiredMiddleware") for path in settings.MIDDLEWARE)
         or bool(operations_of(route.view))  # of django-ninja, which asks by itself
     )

@@ -239,8 +239,8 @@ def test_work_that_is_done_once(nodes):
     """How long ago it was done; by the words of the command it is done again."""
     question = "Was work of `once` done, and when?"
     settings = {"default": ALIAS | {"NODES": nodes.urls}}
-    with override_settings(REDLOCK=settings), redlock("digest").once(keep=3600):
-        pass
+    with override_settings(REDLOCK=settings), redlock("digest").once(keep=3600) as run:
+        assert run.fresh
     out = answer(question, nodes.urls)
     assert re.search(r"^digest +\S+ +\d+ s ago +5 of 5 .* done$", out, re.MULTILINE)
     asked("redlock_release digest --yes", nodes.urls)

@@ -117,8 +117,8 @@ def test_finished_tasks_hide_no_work_that_is_done(memory, monkeypatch):
 def test_gauges_do_not_count_work_that_is_done(memory, monkeypatch):
     """So much of it is no reason to say that there was more than could be counted."""
     for number in range(3):
-        with redlock(f"daily:{number}").once(keep=60):
-            pass
+        with redlock(f"daily:{number}").once(keep=60) as run:
+            assert run.fresh
     assert 'redlock_truncated{alias="default"} 0' in status("--prometheus", "--limit", "2")[1]
 
 
