@@ -138,7 +138,7 @@ house: $(VENV)/.has-dev ## How large each folder is, and how long the way of one
 	$(BIN)/python -m tools.house $(ARGS)
 
 # -E: all pages, for Sphinx forgets the entries of the index of pages that it does not write again.
-docs: $(VENV)/.has-docs ## Build the documentation; a warning is an error. Then words, language, ten tasks
+docs: $(VENV)/.has-docs ## Build the documentation; a warning is an error. Then words, language, twenty tasks
 	$(BIN)/sphinx-build -E -W --keep-going -b html docs docs/_build/html $(ARGS)
 	@$(BIN)/python -m tools.language
 	@$(BIN)/python -m tools.words docs/_build/html

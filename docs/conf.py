@@ -214,7 +214,7 @@ PAGES = {
         "index": "What the package does, a first example, and which page answers which question.",
         "how-to/which-lock": "When a database lock is enough, and whether to run one node, three or five.",
         "install": "Install the package, and write the setting REDLOCK.",
-        "how-to/one-redis": "Quick start: locks on the one Redis that you have, and what its restart means.",
+        "how-to/one-redis": "Quick start: locks on the Redis you already have, and what its restart means.",
         "how-to/celery-quick-start": "Quick start: one run of a Celery task, no duplicate in the queue, three nodes.",
         "how-to/api-quick-start": "Quick start: REST framework or Ninja with PostgreSQL: paid once, created once.",
         "tutorial": "Five nodes on one machine, a lock, a stale write that is refused, two dead nodes.",

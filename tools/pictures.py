@@ -505,7 +505,7 @@ CHOICES: Final = (
     Choice(
         "May the work stop, or run twice, when one server fails?",
         "one node",
-        "a Redis that you have",
+        "the Redis you have",
     ),
     Choice("Is it enough that one server may fail?", "three nodes", "go on without one"),
 )

@@ -1,4 +1,4 @@
-"""Walk from the home page to the answers of the ten tasks, and count pages and words on the way.
+"""Walk from the home page to the answers of the twenty tasks, and count pages and words on the way.
 
     python -m tools.walk docs/_build/html
 

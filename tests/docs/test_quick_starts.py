@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from django_redlock.testing import EmbeddedNode
-from tests.docs.pages import HEALTH, ROOT, Block, Reader, blocks, examples, reader
+from tests.docs.pages import HEALTH, ONE_REDIS, ROOT, Block, Reader, blocks, examples, reader
 from tests.support.databases import POSTGRESQL, database, why_not
+from tests.support.waiting import eventually
 
 HOW_TO = ROOT / "docs/how-to"
-ONE = HOW_TO / "one-redis.md"
 API = HOW_TO / "api-quick-start.md"
 ADDRESS = "redis://127.0.0.1:6379/1"
+PATIENT = "REDLOCK['default']['NODE_TIMEOUT'] = 10\n"  # a stall makes no node silent
 
 
 @pytest.fixture
@@ -38,19 +39,19 @@ def redis() -> Iterator[EmbeddedNode]:
 
 
 def test_one_redis(someone, redis):
-    """No check warns, and the first lock is taken at once, in the database of the page."""
+    """No check warns, and locks are in the database of the page: to empty it clears them."""
     someone.begin("django-admin startproject mysite .")
-    (settings,) = [block for block in blocks(ONE) if block.file]
+    (settings,) = [block for block in blocks(ONE_REDIS) if block.file]
     assert ADDRESS in settings.text
     someone.write(settings)
     assert "no issues" in someone.run("python manage.py check")
     file = someone.home / settings.file
     ours = file.read_text().replace(ADDRESS, redis.url.rpartition("/")[0] + "/1")
-    patient = "REDLOCK['default']['NODE_TIMEOUT'] = 10\n"  # a stall makes no node silent
-    file.write_text(ours + patient)
-    said = someone.run("python manage.py redlock_status")
-    assert said.startswith("default: healthy (its node votes)")
-    shell = examples(ONE)["the shell"]
+    file.write_text(ours + PATIENT)
+    assert someone.run("python manage.py redlock_status").startswith(
+        "default: healthy (its node votes)"
+    )
+    shell = examples(ONE_REDIS)["the shell"]
     someone.type(shell)
     someone.type("lease = redlock('newsletter').acquire()")
     someone.type(shell)
@@ -58,6 +59,72 @@ def test_one_redis(someone, redis):
     with closing(redis.client()) as client:
         client.select(1)
         assert list(client.scan_iter("*newsletter*"))
+        assert "redis-cli -n 1 FLUSHDB" in ONE_REDIS.read_text()
+        client.flushdb()
+    someone.type(ONCE_MORE)
+    someone.type(shell)
+    assert someone.seen.endswith("it lost its data\nsending\n")
+
+
+ONCE_MORE = """
+from django_redlock import NodesUnavailable
+
+try:
+    redlock("newsletter").acquire()
+except NodesUnavailable:
+    print("it lost its data")
+"""
+THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+def work(number):
+    with ExitStack() as held:
+        for each in range(20):
+            held.enter_context(redlock(f"{number}:{each}", ttl=0.5))
+            with redlock("shared", wait=60):
+                pass
+
+with ThreadPoolExecutor(4) as pool:
+    list(pool.map(work, range(8)))
+"""
+TASKS = """
+import asyncio
+from django_redlock import redlock
+
+async def work(number):
+    async with redlock(f"task:{number}"), redlock("shared", wait=60):
+        pass
+
+async def all_of_them():
+    await asyncio.gather(*map(work, range(20)))
+
+asyncio.run(all_of_them())
+"""
+
+
+def test_connections_are_as_many_as_the_page_says(someone, redis):
+    """Of a thread, of four threads that wait and whose leases are renewed, and of a loop."""
+    someone.begin("django-admin startproject mysite .")
+    for block in blocks(ONE_REDIS):
+        if block.file:
+            someone.write(Block("python", block.file, block.text.replace(ADDRESS, redis.url)))
+    someone.write(Block("python", "mysite/settings.py", PATIENT))
+    with closing(redis.client()) as client:
+        own = client.client_id()
+
+        def opened() -> int:
+            return sum(int(each["id"]) != own for each in client.client_list())
+
+        someone.type(examples(ONE_REDIS)["the shell"])
+        assert opened() == 1
+        someone.type(THREADS)
+        assert "has six at most" in ONE_REDIS.read_text()
+        assert 1 < opened() <= 6
+        someone.close_shell()
+        eventually(lambda: opened() == 0)
+        someone.type(TASKS)
+        assert opened() == 2
 
 
 # -- an API on PostgreSQL -------------------------------------------------------------------------

@@ -227,7 +227,7 @@ question = "Why?"
 def test_the_tasks():
     """Ten, each with a question and a limit; on call less may be read."""
     found = walk.tasks()
-    assert [each.letter for each in found] == list("abcdefghij")
+    assert [each.letter for each in found] == list("abcdefghijklmnopqrst")
     assert all(each.question.endswith("?") for each in found)
     assert {each.letter: each.most_words for each in found if each.most_words != 600} == {"f": 300}
     assert all((ROOT / f"docs/{each.page}.md").is_file() for each in found if each.page)
