@@ -80,7 +80,6 @@ def backend(alias: str) -> Backend:
     with _making:
         found = backends.get(alias)
         if found is None:
-            # A signal handler that locks may have made one meanwhile: then that is the one.
             found = backends.setdefault(alias, make(alias, _setting(alias)))
         return found
 

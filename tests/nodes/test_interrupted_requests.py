@@ -11,7 +11,6 @@ from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.sets import ConnectionSet
 from django_redlock.nodes.threads import PollDriver
 from django_redlock.testing import EmbeddedNodes
-from tests.faults.injected import Interruption
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.loops import group_of, keys_on
 from tests.support.sets import LONG, connected, grant, release, sets_of
@@ -19,9 +18,13 @@ from tests.support.waiting import eventually
 
 LAST = frozenset({2})
 # A connection for each node, also where nothing is to be undone.
-FOR_ALL = Edit(PollDriver, "_needs_undo", " and asking.is_unanswered(place)", "")
+FOR_ALL = Edit(PollDriver, "_give_back", " and asking.is_unanswered(place)", "")
 # Whatever the release is to undo, a node without a reply keeps the name.
-FOR_NONE = Edit(PollDriver, "give_back", "self.asking.keep_unanswered()", "pass")
+FOR_NONE = Edit(PollDriver, "_give_back", "asking.keep_unanswered()", "pass")
+
+
+class Interruption(Exception):  # noqa: N818 - it is one
+    """What a signal handler raises."""
 
 
 def interrupted(three: EmbeddedNodes, *, by_set: bool) -> NodeGroup:
