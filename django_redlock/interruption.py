@@ -59,8 +59,8 @@ What the rest of this module is for
 
 ``in_steps`` marks the steps of a lock, ``aloud`` what is called outside of them. ``Latch`` and
 ``ThreadWakeup`` let threads wait by locks that are written in C, so that no interruption leaves
-them locked. ``SafeFinalizer`` does what is to be done when an object is forgotten. ``collector``
-tells what the garbage collector runs.
+them locked. ``when_forgotten`` has something done once an object is gone. ``collector`` tells what
+the garbage collector runs.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ import weakref
 from collections import deque
 from contextlib import suppress
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, MutableSequence
@@ -83,7 +83,6 @@ T = TypeVar("T")
 
 MOST_GIVEN: Final = 16  # functions of a thread that await an ``__enter__``; nearly always one does
 LOOK: Final = 1.0  # seconds after which a waiting thread looks at the flag itself
-TRIES: Final = 3  # runs of a finalizer's job that is interrupted
 
 
 # -- blocks -------------------------------------------------------------------------------------
@@ -430,7 +429,7 @@ class Collector:
     lock of this package, of ``logging`` or of a library of metrics. What is released there would
     want other locks, in another order than other threads want them, and all would wait for ever.
     So the rule: *under the collector nothing is asked of a node, and nothing is told.* A release
-    is handed over to a thread of the background, a ``SafeFinalizer`` too; all else is refused.
+    is handed over to a thread of the background, a ``when_forgotten`` too; all else is refused.
 
     A lease ends there all the same, a waiter leaves its local queue, and a job is handed over. The
     three locks for that are the innermost: a thread that has one wants no other. A process collects
@@ -467,51 +466,17 @@ collector: Final = Collector()
 # -- when an object is forgotten ----------------------------------------------------------------
 
 
-class SafeFinalizer(weakref.ref[Any]):
-    """A job that runs once its object is garbage-collected, whatever a signal handler raises then.
+def when_forgotten(thing: object, job: Callable[[], object]) -> None:
+    """Have a job done once an object is garbage-collected.
 
-    ``weakref.finalize`` calls a function that is written in Python. If a signal handler raises as
-    that begins, Python swallows the exception, and the job is never done. Here a callback that is
-    written in C first notes that the object is gone. A second one then runs the job. If that is
-    interrupted, the next call of ``settle`` runs it: so a job may run again, and in two threads at
-    the same time.
+    Where the collector runs, a thread of the background does it. An interruption of its first step
+    loses the job, so it may only give back what goes by itself in the end.
     """
-
-    __slots__ = ("_job", "_second", "_tries")
-
-    _job: Callable[[], object]
-    _second: weakref.ref[Any]
-    _tries: int
-
-    def __new__(cls, thing: object, job: Callable[[], object]) -> Self:
-        """Register the callback that is written in C last: Python calls it first."""
-        second = weakref.ref(thing, settle)
-        self = super().__new__(cls, thing, forgotten.append)
-        self._second, self._job, self._tries = second, job, TRIES
-        _awaited[id(self)] = self
-        return self
-
-    def cancel(self) -> bool:
-        """Cancel the job; return whether it was still to be done."""
-        return _awaited.pop(id(self), None) is not None
-
-    def do(self) -> None:
-        """Do the job, unless it is done; note that it is only afterwards."""
-        if id(self) in _awaited and self._tries:
-            self._tries -= 1
-            self._job()
-        self.cancel()
+    weakref.finalize(thing, _do, job).atexit = False
 
 
-forgotten: Final[deque[SafeFinalizer]] = deque()  # their objects are gone, their jobs not done
-_awaited: Final[dict[int, SafeFinalizer]] = {}  # all whose jobs are not done; keeps them alive
-
-
-def settle(_: object = None) -> None:
-    """Do the jobs of all objects that are gone."""
+def _do(job: Callable[[], object]) -> None:
     if collector.runs_here():
-        collector.hand_over(settle)  # else the next request does them
-        return
-    while (finalizer := first(forgotten)) is not None:
-        finalizer.do()
-        remove(finalizer, forgotten)  # unless another thread did it as well
+        collector.hand_over(job)
+    else:
+        job()

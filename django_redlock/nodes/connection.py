@@ -34,7 +34,7 @@ from django_redlock.core.protocol import (
     Vote,
 )
 from django_redlock.core.reasons import ReasonCode
-from django_redlock.interruption import SafeFinalizer, drain
+from django_redlock.interruption import drain, when_forgotten
 
 from . import admission, faults, replies, scripts
 from .faults import complaint, turns_away
@@ -282,7 +282,7 @@ class Connection:
         self._connection = connection  # keeps the socket open
         # In a cycle, as a loop that is closed without shutting down leaves one, the __del__ of
         # redis-py's connection may come after that of its socket.
-        SafeFinalizer(self, connection.disconnect)
+        when_forgotten(self, connection.disconnect)
         # redis-py has no public name for the socket in all its supported versions.
         self.socket: socket.socket = connection._sock  # type: ignore[assignment] # noqa: SLF001
         self.socket.settimeout(0)

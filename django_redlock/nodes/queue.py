@@ -31,7 +31,7 @@ from django_redlock.core.protocol import (
     Wakeup,
 )
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.interruption import LOOK, Latch, SafeFinalizer, first
+from django_redlock.interruption import LOOK, Latch, first, when_forgotten
 
 from .background import new_poll
 from .connection import OnWire, PlainCommand, nobody, packed
@@ -225,7 +225,7 @@ class Waiters:
     def _enter(self, ticket: Waiter, place: Place) -> None:
         """Note a new place; when the ticket is forgotten, the place is given up."""
         ticket.blocked = place
-        SafeFinalizer(ticket, place.abandon)
+        when_forgotten(ticket, place.abandon)
 
     def _came(self, ticket: Waiter, place: Place) -> Wakeup:
         """Return what the wait has brought; where that is something, the place is given up.

@@ -22,7 +22,6 @@ import time
 from typing import TYPE_CHECKING
 
 from django_redlock.core.protocol import TAKING, Command
-from django_redlock.interruption import forgotten, settle
 
 from .background import Listening, new_poll
 from .round import LINGER, LISTEN, OVER, PATIENCE, Round
@@ -367,8 +366,6 @@ class PollDriver:
         If the request was interrupted, entrust what is to be undone: behind a grant to which the
         reply is late, so after its connection is remembered.
         """
-        if forgotten:
-            settle()
         if self._connecting is not None:
             self._connecting.end()
             self._connecting = None  # it refers to this request: no cycle keeps a connection
@@ -412,8 +409,6 @@ class Threads:
             raise
         if not decided:
             return PollDriver(asking, self.sets).carry(lent)
-        if forgotten:
-            settle()
         votes = asking.result()
         self.sets.give(lent, request)
         return votes
