@@ -71,7 +71,7 @@ class Command(BaseCommand):
         for option, what in {
             "--ttl": "after which the name is free if this process dies (default: the alias's TTL)",
             "--wait": "to wait in line while the name is taken; inf: for ever (default: 0)",
-            "--max-hold": "after which the lease is renewed no more, and the command is ended",
+            "--max-hold": "after which the lease is no longer renewed, and the command is ended",
             "--min-hold": "for which the name stays taken, also when the command ends earlier",
             "--grace": "between SIGTERM and SIGKILL when the lease runs out (default: ttl / 3)",
         }.items():
