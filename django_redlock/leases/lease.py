@@ -6,8 +6,8 @@ holder that still relies on a lease while its key is already gone would be a sec
 
 A lease that is over is never revived, and it is lost at most once. What the section "decisions"
 has asks no node: it takes in what they replied, and says what is to be told. Threads share a lease:
-what must not come apart is decided under its lock, which is written in C, so that a signal
-handler's exception cannot leave it locked.
+what must not come apart is decided under its lock, which is written in C, so that no interruption
+leaves it locked.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ class ViewLock:
             response = transactions.atomic(until_lost, databases)(request, *args, **kwargs)
             if not _keeps_lock(response, lease):
                 lease.release()
-        except BaseException:  # a signal handler's may come while the lock is released
+        except BaseException:  # also what interrupts the release
             lease.release()
             raise
         return response
@@ -418,7 +418,7 @@ class WaitingRequests:
 
     def reset(self) -> None:
         """Forget the parent's requests, as a forked child must."""
-        self._lock = threading.RLock()  # re-entrant: a signal handler may serve a request, too
+        self._lock = threading.RLock()
         self._waits: dict[str, list[weakref.ref[Wait]]] = {}
 
     def begin(self, alias: str, seconds: float, most: int | None) -> Wait:
