@@ -762,7 +762,8 @@ def test_a_node_that_was_promoted_since_has_no_vote(promoted, request_, done):
 @by_history
 def test_without_a_look_at_the_history_a_promoted_node_votes(promoted, request_, done):
     """The check can fail."""
-    text, found = scripts.TEXT[request_.command], "string.find(told, 'second_repl_offset:', 1, true)"
+    text = scripts.TEXT[request_.command]
+    found = "string.find(told, 'second_repl_offset:', 1, true)"
     assert text.count(found) == 1
     promote(promoted)
     assert put(promoted, request_, "0", text.replace(found, "false")) == done
