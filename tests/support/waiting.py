@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 from unittest.mock import patch
 
@@ -47,6 +47,14 @@ def eventually(
             raise AssertionError(f"not within {within:g} s: {told}; it was {result!r}")
         took = time.monotonic() - began
         time.sleep(max(every, min(waited / 20, 0.05), min(2 * took, 0.5)))
+
+
+def in_time(condition: Callable[[], object], within: float) -> bool:
+    """Tell whether a condition became true; for rigs, which are judged by what they have played."""
+    with suppress(AssertionError):
+        eventually(condition, within=within)
+        return True
+    return False
 
 
 def _named(what: object, condition: object) -> str:
