@@ -392,6 +392,9 @@ def of_tests(status: int, cases: Sequence[ET.Element], lines: Sequence[str]) -> 
         return f"{FAILED}: {', '.join([*failed[:NAMED], *more])}"
     if status == NOTHING_TO_PLAY:
         return f"{PASSED}: no test is marked"
+    skips = [skip.get("message", "") for case in cases for skip in case.iter("skipped")]
+    if few := [text for text in skips if text.startswith(soaks.TOO_LITTLE)]:
+        return f"{INCONCLUSIVE}: {code(few[0].removeprefix(soaks.TOO_LITTLE))}"
     if cases and all(case.find("skipped") is not None for case in cases):
         return f"{INCONCLUSIVE}: no test could be played"
     return of_program(status, lines)

@@ -51,8 +51,16 @@ FAR: Final = 0.015  # seconds from a client to a node, and back again
 OPERATED: Final = 0.15  # of the leases are revoked
 END: Final = 60.0  # seconds in which a process ends what it does
 # What must have happened in a play of two minutes.
-LEAST: Final = {"handles adopted": 40, "heals undone": 5, "revokes": 5, "min_holds": 5}
-LEAST |= {"nodes killed": 3, "nodes stopped": 3, "processes killed": 3, "processes stopped": 5}
+LEAST: Final = {
+    "handles adopted": 40,
+    "heals undone": 5,
+    "revokes": 5,
+    "min_holds": 5,
+    "nodes killed": 3,
+    "nodes stopped": 3,
+    "processes killed": 3,
+    "processes stopped": 5,
+}
 CROWD: Final = {GIVER: 2, ADOPTER: 2, WAITER: 2}  # processes
 Line = dict[str, Any]
 

@@ -157,7 +157,7 @@ def main() -> int:
     return soaks.end(
         [f"{left} names are left taken"] * bool(left),
         Played(rush.released, wanted.releases, "releases"),
-        Played(rush.healed, wanted.releases // 4, "heals"),
+        Played(rush.healed, wanted.releases // 20, "heals"),
     )
 
 

@@ -24,12 +24,12 @@ class Played(NamedTuple):
     As a sentence: "18 of 100 kills".
     """
 
-    count: int
+    done: int
     least: int
     what: str
 
     def __str__(self) -> str:
-        return f"{self.count:,} of {self.least:,} {self.what}"
+        return f"{self.done:,} of {self.least:,} {self.what}"
 
 
 def parser(module: str, text: str | None) -> ArgumentParser:
@@ -40,7 +40,7 @@ def parser(module: str, text: str | None) -> ArgumentParser:
 
 def missing(*played: Played) -> str:
     """Return a sentence about what was played too little; "" if it was enough."""
-    return ", ".join(str(each) for each in played if each.count < each.least)
+    return ", ".join(str(each) for each in played if each.done < each.least)
 
 
 def end(wrong: Collection[object], *played: Played) -> int:
@@ -60,5 +60,5 @@ def end(wrong: Collection[object], *played: Played) -> int:
     if few := missing(*played):
         print(f"{TOO_LITTLE}{few}", flush=True)
         return INCONCLUSIVE
-    print("passed: " + ", ".join(f"{each.count:,} {each.what}" for each in played), flush=True)
+    print("passed: " + ", ".join(f"{each.done:,} {each.what}" for each in played), flush=True)
     return PASSED
