@@ -208,6 +208,27 @@ def test_more_than_the_sockets_take(five):
     asyncio.run(main())
 
 
+def test_a_request_larger_than_the_socket_takes_is_sent_whole(five, monkeypatch):
+    """The loop sends the rest as the socket takes it: no reply, and no timer, comes before that."""
+    redlock = template(group := group_of(five.urls, 600))
+    send: Any = socket.socket.send
+
+    async def main() -> None:
+        sockets = [each.socket for each in await connect(redlock, group)]
+
+        def sixteen(self: socket.socket, data: bytes, *args: Any) -> int:
+            return int(send(self, data[:16] if self in sockets else data, *args))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(socket.socket, "send", sixteen)
+            taking = asyncio.ensure_future(redlock("large").aacquire())
+            await soon(taking.done, what="a reply to the whole of it")
+        await (await taking).arelease()
+        await soon(lambda: keys_on(five) == [[]] * 5)
+
+    asyncio.run(main())
+
+
 @pytest.mark.nightly
 def test_a_burst_makes_no_node_look_silent(five, monkeypatch):
     """All tasks of a fresh loop get their locks, however long the loop writes."""
