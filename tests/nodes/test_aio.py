@@ -88,7 +88,7 @@ async def stands_on_all(redlock: LockTemplate, nodes: EmbeddedNodes, name: str) 
 def test_the_questions_of_one_tick_leave_in_one_write(five, monkeypatch):
     """A hundred tasks that acquire in one tick cost each node one write, and so do releases."""
     # A slow tick is not taken for one whose write was interrupted.
-    monkeypatch.setattr("django_redlock.nodes.loops.STALE", 60.0)
+    monkeypatch.setattr("django_redlock.nodes.loops.STALE", 3600.0)
     redlock = template(group := group_of(five.urls, 20))
 
     async def main() -> None:
@@ -116,7 +116,7 @@ def test_the_questions_of_one_tick_leave_in_one_write(five, monkeypatch):
 def test_a_loop_has_one_connection_to_each_node(five, monkeypatch):
     """A thousand tasks share one connection per node, from their first tick on."""
     # A slow tick is not taken for one that was kept from hearing of its connections.
-    monkeypatch.setattr("django_redlock.nodes.loops.LATE", 60.0)
+    monkeypatch.setattr("django_redlock.nodes.loops.LATE", 3600.0)
     redlock = template(group := group_of(five.urls, 20))
 
     async def turn(number: int) -> int:
