@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 import redis
 from django.test import override_settings
+from redis.exceptions import ResponseError
 
+from django_redlock import redlock
 from django_redlock.inspection import probe
 from django_redlock.nodes import background
 from django_redlock.testing import EmbeddedNodes
@@ -254,6 +256,32 @@ def test_the_acl_line_suffices(single):
     assert (found["rights"], found["append_only"], found["snapshots"]) == (True, False, None)
     assert {each.split("|")[0] for each in denied} == {"config"}
     assert PASSWORD not in json.dumps(found)
+
+
+REFUSED_TO_IT = [
+    *(["FLUSHALL"], ["KEYS", "*"], ["CONFIG", "GET", "*"], ["GET", "session:1"]),
+    *(["SET", "session:1", "x"], ["EVAL", "return redis.call('KEYS', '*')", "0"]),
+]
+
+
+def test_the_user_of_the_documentation_locks_and_does_nothing_else(single):
+    """It takes, renews and frees a lock; other commands and other keys are refused."""
+    with (
+        user(single[0], rules(single[0])) as node,
+        configured([node], RESTART_GUARD=False, MAX_TTL=60, TTL=60),
+        closing(single[0].client()) as admin,
+        closing(single[0].client(username="redlock", password=PASSWORD)) as confined,
+    ):
+        admin.execute_command("ACL LOG", "RESET")
+        with redlock("acl") as lease:
+            lease.extend(50)
+        assert redlock("acl").state().held is False
+        assert admin.execute_command("ACL LOG") == []
+        for words in REFUSED_TO_IT:
+            # Redis before 7.0 says the last in a script.
+            with pytest.raises(ResponseError, match=r"(?i)permission|ACL|executing .* can't"):
+                confined.execute_command(*words)
+        assert admin.keys("session:*") == []
 
 
 # redis-py and a database of its own need these, where logging in tells.

@@ -232,7 +232,7 @@ def test_who_asks_once_waits_until_the_nodes_are_connected(ask):
 def test_a_survey_without_patience_is_noticed(slow, monkeypatch):
     """The checks above can fail: nobody but they is so patient."""
     for each in slow:
-        each.delay = 60.0  # no stall of this machine is so long
+        each.slow_to_connect = 60.0  # no stall of this machine is so long
     monkeypatch.setattr(Survey, "patience", property(lambda _: 0.0, lambda *_: None))
     assert status("--alias", "default")[0] == 4
     conf.forget()
