@@ -343,7 +343,7 @@ def test_acks_late_alone_acknowledges_the_message_of_a_killed_child(desk, *, rej
         on_reject=lambda *_: did.append("rejected"),
     )
     try:
-        raise WorkerLostError("signal 9")
+        raise WorkerLostError("signal 9")  # noqa: TRY301 - as the pool of workers does
     except WorkerLostError:
         request.on_failure(ExceptionInfo())
     assert did == ["rejected" if rejects else "acknowledged"]

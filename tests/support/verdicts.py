@@ -39,7 +39,9 @@ TRACERS: Final = {"Injector"}  # of the tests
 SETTERS: Final = {"setattr", "patch", "object"}  # of pytest and unittest.mock
 OVER_AT_ONCE, NEVER_OVER = 1.0, 600.0  # seconds
 # The constants of the package that are seconds: numbers with a point.
-SECONDS: Final = re.compile(r"^([A-Z_]+)(?:, [A-Z_]+)*(?:: Final)? = \(?[0-9_]+\.[0-9]", re.MULTILINE)
+SECONDS: Final = re.compile(
+    r"^([A-Z_]+)(?:, [A-Z_]+)*(?:: Final)? = \(?[0-9_]+\.[0-9]", re.MULTILINE
+)
 # File, or file::function, and why.
 EXCEPTIONS: Final = {
     "example/running_demo.py::Terminal": "only tests that are nightly use it",

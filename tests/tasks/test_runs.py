@@ -339,9 +339,7 @@ def test_a_task_that_failed_may_run_again(desk):
 
 def test_the_end_of_a_task_inside_of_a_run_ends_that_task_alone(desk):
     """The run goes on, and is recorded at its own end: a copy of it does not run."""
-    jobs.bodies.append(
-        lambda: jobs.retrying.using(backend="immediate").enqueue(2025).return_value
-    )
+    jobs.bodies.append(lambda: jobs.retrying.using(backend="immediate").enqueue(2025).return_value)
     result = after(desk, jobs.skipping.enqueue(2024))
     assert result.return_value == "report:2025"
     desk.deliver_again(result)

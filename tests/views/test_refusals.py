@@ -571,7 +571,9 @@ def test_without_the_filter_each_refusal_is_mailed():
 def test_django_mails_a_refusal_unless_the_filter_drops_it(memory, monkeypatch, *, filtered):
     """By its default LOGGING a 503 goes to the ADMINS; with the filter to nobody."""
     mails: list[str] = []
-    monkeypatch.setattr(AdminEmailHandler, "send_mail", lambda _, what, *__, **___: mails.append(what))
+    monkeypatch.setattr(
+        AdminEmailHandler, "send_mail", lambda _, what, *__, **___: mails.append(what)
+    )
     requests = logging.getLogger("django.request")
     monkeypatch.setattr(requests, "filters", [IgnoreRefusals()] if filtered else [])
     view = single_flight("pay")(lambda request: HttpResponse("paid"))
