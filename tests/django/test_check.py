@@ -273,8 +273,8 @@ def test_the_user_of_the_documentation_locks_and_does_nothing_else(single):
         closing(single[0].client(username="redlock", password=PASSWORD)) as confined,
     ):
         admin.execute_command("ACL LOG", "RESET")
-        with redlock("acl") as lease:
-            lease.extend(50)
+        with redlock("acl", ttl=30) as lease:
+            lease.extend(60)
         assert redlock("acl").state().held is False
         assert admin.execute_command("ACL LOG") == []
         for words in REFUSED_TO_IT:
