@@ -141,8 +141,9 @@ def test_seconds_that_make_no_sense(option, seconds):
 )
 def test_the_least_seconds_are_told(option, least):
     """An error says whether 0 is enough."""
+    options: dict[str, Any] = {option: -1}
     with pytest.raises(ValueError, match=rf"^{option} must be {least} seconds.*, not -1$"):
-        redlock("name", **{option: -1})
+        redlock("name", **options)
 
 
 @pytest.mark.parametrize("option", ["ttl", "wait", "max_hold", "min_hold"])

@@ -13,7 +13,7 @@ from contextvars import Context
 from typing import Any
 
 import pytest
-from billiard.einfo import ExceptionInfo
+from celery.app.trace import ExceptionInfo
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, WorkerLostError
 from celery.worker.request import Request
 from kombu.exceptions import OperationalError

@@ -835,9 +835,8 @@ def test_a_process_with_other_settings_is_a_second_holder(style, other):
     """Three nodes each, of which they share one; or other keys. With the same ones it is none."""
     urls = [f"memory://contract-{next(NUMBERS)}" for _ in range(5)]
     first: dict[str, Any] = {"NODES": urls[:3]}
-    second = first | {"NODES": {"NODES": urls[2:]}, "KEY_PREFIX": {"KEY_PREFIX": "mine:"}}.get(
-        other, {}
-    )
+    second = first | ({"NODES": urls[2:]} if other == "NODES" else {})
+    second |= {"KEY_PREFIX": "mine:"} if other == "KEY_PREFIX" else {}
     with override_settings(REDLOCK={"default": first, "other": second}), redlock("name") as held:
         lease = redlocks["other"]("name").try_acquire()
         assert (lease is None) is (other == "the same")
