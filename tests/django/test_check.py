@@ -282,6 +282,7 @@ def test_the_user_of_the_documentation_locks_and_does_nothing_else(single):
             with pytest.raises(ResponseError, match=r"(?i)permission|ACL|executing .* can't"):
                 confined.execute_command(*words)
         assert admin.keys("session:*") == []
+        admin.flushdb()
 
 
 # redis-py and a database of its own need these, where logging in tells.
