@@ -132,6 +132,20 @@ def test_seconds_that_make_no_sense(option, seconds):
         redlock.using(**{option: seconds})
 
 
+@pytest.mark.parametrize(
+    ("option", "least"),
+    [
+        *(("ttl", "more than 0"), ("max_hold", "more than 0")),
+        *(("wait", "0 or more"), ("min_hold", "0 or more")),
+    ],
+)
+def test_the_least_seconds_are_told(option, least):
+    """An error says whether 0 is enough."""
+    options: dict[str, Any] = {option: -1}
+    with pytest.raises(ValueError, match=rf"^{option} must be {least} seconds.*, not -1$"):
+        redlock("name", **options)
+
+
 @pytest.mark.parametrize("option", ["ttl", "wait", "max_hold", "min_hold"])
 @pytest.mark.parametrize("seconds", [True, False, "5", b"5", [5], 5j])
 def test_seconds_that_are_no_number(option, seconds):

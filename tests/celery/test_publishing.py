@@ -405,6 +405,21 @@ def test_what_somebody_waits_for_is_always_sent(desk):
     assert desk.execute(first).retval == "account:7"
 
 
+def test_a_part_of_a_chain_whose_key_is_held_is_a_success(desk):
+    """The next part is sent, and gets what says that this one was skipped."""
+    task = sync(desk)
+
+    def collect(result):
+        return result
+
+    chain(task.s(7), desk.task(collect).s()).apply_async()
+    with hold("account:7"):
+        skipped = desk.execute(desk.only())
+    assert skipped.info is None
+    assert skipped.retval["skipped"] is True
+    assert desk.execute(desk.only()).retval["skipped"] is True
+
+
 @pytest.mark.parametrize("down", [{0, 1, 2}, {0, 1, 2, 3, 4}])
 def test_without_a_majority_a_message_is_sent_and_the_log_says_so(desk, down, caplog):
     """A minority that names another task leaves nobody out."""

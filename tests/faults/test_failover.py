@@ -722,6 +722,25 @@ def test_a_split_brain_has_two_holders(service):
         conf.forget()
 
 
+@pytest.mark.parametrize("masters", [1, 2])
+def test_two_masters_at_one_address_have_two_holders(masters):
+    """Not promised: each process asks the master that it reaches; one master has one holder."""
+    with EmbeddedNodes(masters) as servers, Proxy(servers[0].port) as proxy:
+        proxy.uptime = 10**6  # seconds: the guard is over
+        for server in servers:
+            server.vouch("redlock:")
+        alias = {"NODES": [proxy.url], "NODE_TIMEOUT": PATIENCE, "FAILOVER": True, "RENEW": False}
+        first, second = (conf.make("default", alias) for _ in range(2))
+        with LockTemplate(lambda _: first)("held") as held:
+            proxy.lead_to(servers[-1].port, cut=False)
+            other = LockTemplate(lambda _: second)("held").try_acquire()
+            assert (other is None) is (masters == 1)
+            held.ensure()
+            if other is not None:
+                other.ensure()
+                other.release()
+
+
 @pytest.mark.slow
 def test_a_server_that_forgets_its_promotion_too_soon_votes_and_is_named(service):
     """Without a replica for its repl-backlog-ttl it tells no more that it was promoted."""

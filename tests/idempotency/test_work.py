@@ -159,7 +159,7 @@ def test_a_taken_lock_and_no_majority(memory):
 def test_a_second_delivery_waits_for_the_first(monkeypatch):
     """Without an option, as ``idempotent`` does: whoever is at work has a moment to finish."""
     assert vars(of_work)["WAIT"] == WAIT > 0
-    monkeypatch.setattr(of_work, "WAIT", 60.0)  # no stall of this machine ends it
+    monkeypatch.setattr(of_work, "WAIT", 3600.0)  # no stall of this machine ends it
     held, may_end = threading.Event(), threading.Event()
 
     def first() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import math
+import sys
 import threading
 import time
 import weakref
@@ -37,6 +38,7 @@ from django_redlock.leases.renewal import (
 )
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.address import from_url
+from django_redlock.nodes.background import end
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from django_redlock.testing import EmbeddedNodes
@@ -447,6 +449,23 @@ def test_the_watchdog_sleeps_no_longer_than_until_the_deadline(memory, monkeypat
     watchdog._attend()
     assert slept[0] > 0
     assert (slept[0] <= left) is not bool(grace)
+    lease.release()
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_a_server_that_stops_the_watchdog_between_requests_is_named(
+    memory, monkeypatch, caplog, *, threads
+):
+    """A process that uWSGI runs without threads warns at its first lease, once."""
+    monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(has_threads=threads))
+    renewal._warn_of_uwsgi.cache_clear()
+    lease = made(memory, ttl=60)("name").acquire()
+    for _ in range(2):
+        watchdog = Watchdog()
+        watchdog.watch(lease)
+        assert end([watchdog._workers], 60) == []
+    told = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert ["set enable-threads = true" in each for each in told] == [True] * (not threads)
     lease.release()
 
 

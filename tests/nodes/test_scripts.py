@@ -1466,6 +1466,23 @@ def test_admission_of_an_emptied_node_counts_from_its_discovery(pair):
     assert not pair.client.hexists(FENCES, "epoch")
 
 
+def test_a_grant_that_comes_behind_its_release_lasts_for_its_ttl(pair):
+    """The node cannot know: it refuses the name to others until then, and no longer."""
+    pair.release(NONCES[0], ["a"])
+    assert pair.grant(NONCES[0], ["a"])[1] == b"GRANTED"
+    assert pair.grant(NONCES[1], ["a"])[1] == b"HELD"
+    assert slot(pair.client.pttl(f"{LOCK}a")) == slot(STEP)
+
+
+def test_another_client_has_no_guard_and_no_fence(pair):
+    """SET NX of an emptied node, which admits none of us, succeeds, and no counter rises."""
+    pair.client.delete(FENCES)
+    assert admit(pair, 60_000, 10**9) > 0
+    before = pair.client.hgetall(FENCES)
+    assert pair.client.set(f"{LOCK}a", "theirs", nx=True, px=STEP)
+    assert pair.client.hgetall(FENCES) == before
+
+
 def test_admission_of_a_young_node_counts_from_its_discovery_too(pair):
     """A node's count of its seconds is too large if its clock was set since it was started."""
     pair.client.delete(FENCES)
