@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -31,15 +32,12 @@ from django_redlock.backend import Backend
 from django_redlock.core.policy import Policy
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.template import LockTemplate
-from django_redlock.nodes.address import from_url
-from django_redlock.nodes.group import NodeGroup
-from tests.support.loops import unguarded
+from tests.support.loops import group_of, unguarded
 
 from .afterwards import Afterwards
 
-NAME: Final = "wanted"
+NAME: Final = "name"
 TTL: Final = 4.0
-NODE_TIMEOUT: Final = 5.0  # no node hangs, so none has to be quick
 LONG: Final = 0.1  # seconds: a name that is free later stayed taken …
 SHARE: Final = 0.01  # … which may be so in this part of the plays
 HANGS: Final = 60.0
@@ -128,10 +126,13 @@ def judge(lines: Iterable[Line], plays: int) -> dict[str, Any]:
 # -- the processes --------------------------------------------------------------------------------
 
 
-def wanted_by(urls: list[str]) -> tuple[Backend, LockTemplate]:
+def wanted_by(
+    urls: list[str], ttl: float = TTL, timeout: float = 5.0
+) -> tuple[Backend, LockTemplate]:
     """Return what makes locks on these nodes in this process."""
-    nodes = NodeGroup([from_url(url) for url in urls], timeout=NODE_TIMEOUT, guard=0, prefix="redlock:")
-    backend = Backend("default", nodes, Policy(size=len(urls)), ttl=TTL)
+    backend = Backend(
+        "default", group_of(urls, timeout), Policy(size=len(urls), max_ttl=ttl), ttl=ttl
+    )
     return backend, LockTemplate(lambda _: backend)
 
 
@@ -224,20 +225,38 @@ def storm(urls: list[str], path: str, variant: str, plays: int, seed: int, body:
     Storm(urls, path, seed, body).rage(plays, within=10.0 if variant else 60.0)
 
 
+def cut(urls: list[str], parent: Connection, variant: str) -> None:
+    """Be interrupted while the name is asked for, and end by that; a process of ``test_signals``."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(1)
+
+    if variant:
+        VARIANTS[variant]()
+    _, redlock = wanted_by(urls, ttl=60.0, timeout=2.0)
+    with redlock("warm"):
+        pass
+    signal.signal(signal.SIGALRM, end)
+    parent.send("ready")
+    parent.recv()
+    redlock(NAME).acquire()
+
+
 # -- broken variants ------------------------------------------------------------------------------
 
 
+def careless_run(backend: Backend, steps: Any, value: Any = None) -> Any:
+    """Carry out steps that learn of no interruption, and so undo nothing."""
+    try:
+        while True:
+            value = backend._perform(steps.send(value))
+    except StopIteration as stop:
+        return stop.value
+
+
 def careless() -> None:
-    """Let an interruption pass the steps of the algorithm by, which then undo nothing."""
-
-    def run(self: Backend, steps: Any, value: Any = None) -> Any:
-        try:
-            while True:
-                value = self._perform(steps.send(value))
-        except StopIteration as stop:
-            return stop.value
-
-    vars(sys.modules[Backend.__module__])["Backend"].run = run
+    """Let an interruption pass the steps of the algorithm by."""
+    Backend.run = careless_run  # type: ignore[method-assign]
 
 
 def early() -> None:
