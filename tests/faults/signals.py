@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -45,6 +46,15 @@ HANGS: Final = 60.0
 
 class Interruption(Exception):  # noqa: N818 - it is one
     """What the signal handler raises."""
+
+
+class Wanted(NamedTuple):
+    """What is played: how often, by which seed, with seconds in a body; a broken variant."""
+
+    plays: int
+    seed: int
+    body: float = 0.0
+    broken: str = ""
 
 
 class Line(NamedTuple):
@@ -126,7 +136,7 @@ def judge(lines: Iterable[Line], plays: int) -> dict[str, Any]:
 # -- the processes --------------------------------------------------------------------------------
 
 
-def wanted_by(
+def locks_of(
     urls: list[str], ttl: float = TTL, timeout: float = 5.0
 ) -> tuple[Backend, LockTemplate]:
     """Return what makes locks on these nodes in this process."""
@@ -138,21 +148,19 @@ def wanted_by(
 
 def rival(urls: list[str], path: str) -> None:
     """Want the name all the time, until somebody ends this process."""
-    notes, (_, redlock) = Notes(path, "rival"), wanted_by(urls)
+    notes, (_, redlock) = Notes(path, "rival"), locks_of(urls)
     while True:
-        try:
+        with suppress(LockTaken, NodesUnavailable):
             notes.believe(redlock(NAME), 0.0002)
-        except (LockTaken, NodesUnavailable):
-            pass
         time.sleep(0.003)
 
 
 class Storm:
     """The process at work, whose main thread is interrupted."""
 
-    def __init__(self, urls: list[str], path: str, seed: int, body: float) -> None:
-        self._notes, (self._backend, self._redlock) = Notes(path, "struck"), wanted_by(urls)
-        self._chance, self._body = random.Random(seed), body
+    def __init__(self, urls: list[str], path: str, wanted: Wanted) -> None:
+        self._notes, (self._backend, self._redlock) = Notes(path, "struck"), locks_of(urls)
+        self._chance, self._wanted = random.Random(wanted.seed), wanted
         self._shared, self._armed, self._over = self._redlock(NAME), False, False
         signal.signal(signal.SIGALRM, self._strike)
 
@@ -162,22 +170,25 @@ class Storm:
             self._notes.note("hit")
             raise Interruption
 
-    def rage(self, plays: int, within: float) -> None:
+    def rage(self) -> None:
         """Be interrupted so often; note what is not well then."""
-        self._typical()
-        before = Afterwards(self._backend.group, within=within)
+        typical = self._typical()
+        before = Afterwards(self._backend.group, within=10.0 if self._wanted.broken else 60.0)
         thread = threading.Thread(target=self._beside, daemon=True)
         thread.start()
-        for play in range(plays):
+        for play in range(self._wanted.plays):
             faulthandler.dump_traceback_later(HANGS, exit=True)
-            longest = self._body + 1.3 * (typical if play % 100 else (typical := self._typical()))
-            while not self._interrupted(longest):
+            if play % 100 == 0:  # what else the machine does changes
+                typical = self._typical()
+            while not self._interrupted(self._wanted.body + 1.3 * typical):
                 pass
             self._notes.note("out")
             end = time.monotonic() + 3 * TTL
             while not self._has_it(self._shared) and time.monotonic() < end:
                 time.sleep(0.001)
         signal.setitimer(signal.ITIMER_REAL, 0)
+        if not thread.is_alive():
+            self._notes.note("the_other_thread_ended")
         self._over = True
         thread.join()
         faulthandler.cancel_dump_traceback_later()
@@ -203,7 +214,7 @@ class Storm:
         try:
             self._armed = True
             signal.setitimer(signal.ITIMER_REAL, self._chance.uniform(1e-6, longest))
-            self._has_it(lock, self._body)
+            self._has_it(lock, self._wanted.body)
             self._armed = False  # a signal that is on its way does nothing
         except Interruption:
             return True
@@ -218,22 +229,20 @@ class Storm:
         return True
 
 
-def storm(urls: list[str], path: str, variant: str, plays: int, seed: int, body: float) -> None:
+def storm(urls: list[str], path: str, wanted: Wanted) -> None:
     """Play it in this process."""
-    if variant:
-        VARIANTS[variant]()
-    Storm(urls, path, seed, body).rage(plays, within=10.0 if variant else 60.0)
+    VARIANTS.get(wanted.broken, int)()
+    Storm(urls, path, wanted).rage()
 
 
 def cut(urls: list[str], parent: Connection, variant: str) -> None:
-    """Be interrupted while the name is asked for, and end by that; a process of ``test_signals``."""
+    """Be interrupted while the name is asked for, and end by that, for ``test_signals``."""
 
     def end(*_: object) -> None:
         raise SystemExit(1)
 
-    if variant:
-        VARIANTS[variant]()
-    _, redlock = wanted_by(urls, ttl=60.0, timeout=2.0)
+    VARIANTS.get(variant, int)()
+    _, redlock = locks_of(urls, ttl=60.0, timeout=2.0)
     with redlock("warm"):
         pass
     signal.signal(signal.SIGALRM, end)
@@ -274,24 +283,22 @@ def early() -> None:
 VARIANTS: Final = {each.__name__: each for each in (careless, early)}
 
 
-def play(plays: int, seed: int, body: float = 0.0, variant: str = "") -> dict[str, Any]:
+def play(wanted: Wanted) -> dict[str, Any]:
     """Let it rage; return what was found."""
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder, unguarded(5) as nodes:
         urls, path = list(nodes.urls), f"{folder}/notes"
-        two = [
-            spawn.Process(target=rival, args=(urls, path)),
-            spawn.Process(target=storm, args=(urls, path, variant, plays, seed, body)),
-        ]
-        for each in two:
-            each.start()
-        two[1].join()
-        two[0].kill()
-        two[0].join()
-        lines = [line.split() for line in Path(path).read_text().splitlines()]
-    found = judge((Line(float(at), who, what, int(n)) for at, who, what, n in lines), plays)
-    if two[1].exitcode:
-        found["problems"].append(f"the process ended with {two[1].exitcode}")
+        second = spawn.Process(target=rival, args=(urls, path))
+        struck = spawn.Process(target=storm, args=(urls, path, wanted))
+        second.start()
+        struck.start()
+        struck.join()
+        second.kill()
+        second.join()
+        lines = [line.split() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    found = judge((Line(float(at), who, what, int(n)) for at, who, what, n in lines), wanted.plays)
+    if struck.exitcode:
+        found["problems"].append(f"the process ended with {struck.exitcode}")
     return found
 
 
@@ -302,8 +309,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--body", type=float, default=0.0)
     parser.add_argument("--broken", choices=VARIANTS, default="")
-    wanted = parser.parse_args()
-    found = play(wanted.plays, wanted.seed, wanted.body, wanted.broken)
+    found = play(Wanted(**vars(parser.parse_args())))
     print(json.dumps(found))
     sys.exit(bool(found["problems"]))
 

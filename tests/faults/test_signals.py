@@ -33,7 +33,7 @@ from tests.support.loops import faults_noted, group_of, keys_on, out_of_step, un
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
-from .signals import Interruption, Line, careless_run, cut, judge, play
+from .signals import Interruption, Line, Wanted, careless_run, cut, judge, play
 
 LONG = 600.0  # of nodes, none of which is late
 TTL = 60.0  # no key expires before it is missed
@@ -48,7 +48,7 @@ SEND = socket.socket.send
 @pytest.mark.parametrize("body", [0.0, 0.03])
 def test_a_storm_of_signals_is_within_the_contract(body):
     """Never two believers, no hang; fences rise; a name stays taken in 1 % of plays at most."""
-    found = play(200, seed=2, body=body)
+    found = play(Wanted(200, 2, body))
     assert (found["plays"], found["problems"]) == (200, [])
 
 
