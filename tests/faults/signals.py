@@ -141,7 +141,7 @@ def locks_of(
 ) -> tuple[Backend, LockTemplate]:
     """Return what makes locks on these nodes in this process."""
     backend = Backend(
-        "default", group_of(urls, timeout), Policy(size=len(urls), max_ttl=ttl), ttl=ttl
+        "default", group_of(urls, timeout), Policy(size=len(urls), max_ttl=60), ttl=ttl
     )
     return backend, LockTemplate(lambda _: backend)
 
@@ -265,7 +265,7 @@ def careless_run(backend: Backend, steps: Any, value: Any = None) -> Any:
 
 def careless() -> None:
     """Let an interruption pass the steps of the algorithm by."""
-    Backend.run = careless_run  # type: ignore[method-assign]
+    Backend.run = careless_run  # type: ignore[method-assign,assignment]
 
 
 def early() -> None:
