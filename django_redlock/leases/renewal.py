@@ -636,7 +636,8 @@ class Watchdog:
             if not self._workers.offer("watch", self._run, again=False):
                 # the next lease tries again
                 logger.warning(
-                    "no watchdog: leases end with their ttl, untold: no thread can start"
+                    "no watchdog: leases end with their ttl, and on_lost is not called: "
+                    "no thread can start"
                 )
 
     def held(self) -> list[Lease]:

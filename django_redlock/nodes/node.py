@@ -505,8 +505,13 @@ class Node:
             self._tried = now
             attempt = ConnectAttempt(then)
             self._attempts.add(attempt)
-        if self.threads.offer("open", partial(self._open, attempt), most=MOST_ATTEMPTS):
-            return attempt
+        try:
+            if self.threads.offer("open", partial(self._open, attempt), most=MOST_ATTEMPTS):
+                return attempt
+        except BaseException:  # no thread may have begun: the next call must not wait for that
+            self._attempts.discard(attempt)
+            self.forgo(attempt)
+            raise
         with self._lock:
             self._attempts.discard(attempt)
             self.unopened = because(ReasonCode.NO_THREAD)

@@ -40,6 +40,7 @@ PROCESSES: Final = 3
 KILL, STOP, PAUSE = "kill", "stop", "pause"
 TTL: Final = {KILL: 2.0, STOP: 60.0, PAUSE: 2.0}
 LONGEST: Final = 50.0  # seconds to the next leader: after a stop less than the ttl
+START: Final = 600.0  # seconds until a new process campaigns, which is no verdict on the leader
 SAMPLE: Final = 0.005  # seconds between two questions, and between two steps
 STEPPING: Final = 0.2  # seconds that a step of the work takes
 WAITS, ELECTED, LEADS, STEP, LOST = "waits", "elected", "leads", "step", "lost"
@@ -231,7 +232,7 @@ class Play:
 
     def strike(self) -> float:
         """Strike whoever leads; return the seconds until another one does."""
-        eventually(self._in_line, within=LONGEST)
+        eventually(self._in_line, within=START, what=self._running_now)
         before = self.elections()
         pid = before[-1][1]
         process = self._running[pid]
@@ -252,7 +253,13 @@ class Play:
         """Whether each process leads, has led or waits: another one is to follow at once."""
         read = [line for file in self._files for line in lines(file)]
         seen = {line[1] for line in read if line[0] in (WAITS, ELECTED)}
+        assert not any(process.poll() for process in self._running.values()), self._running_now()
         return bool(self.elections()) and seen >= self._running.keys()
+
+    def _running_now(self) -> str:
+        """Each process with its exit status, and what it has noted."""
+        noted = {line[1]: line[0] for file in self._files for line in lines(file)}
+        return str([(pid, each.poll(), noted.get(pid)) for pid, each in self._running.items()])
 
     def _knows(self, pid: int) -> bool:
         """Whether a process was told as often that it lost as it was elected."""

@@ -235,6 +235,7 @@ def test_inside_a_transaction_it_is_refused(transactional_db):
         (("charge", 7), {"keep": -1}, "keep must be above 0"),
         (("charge", 7), {"using": 7}, "using must be the alias of a database"),
         (("charge", 7), {"ttl": "x"}, "ttl"),
+        ((), {}, r"'scope'; write idempotent_work\('charge', order_id\): a scope and a key"),
         (
             ("charge", 7),
             {"min_hold": 5},

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from django_redlock.core.quorum import all_heard
+from django_redlock.nodes import background
+from django_redlock.nodes.faults import CLOSED
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.sets import ConnectionSet
 from django_redlock.nodes.threads import PollDriver
@@ -60,4 +62,25 @@ def test_a_connection_that_is_kept_for_nobody_is_noticed(three, edit, by_set):
         group = interrupted(three, by_set=by_set)
     kept = [len(node.unanswered) for node in group.nodes]
     assert kept == ([1, 1, 0] if edit is FOR_ALL else [0, 0, 1])
+    group.close()
+
+
+def test_a_try_whose_thread_was_never_started_keeps_no_call_from_trying(three, monkeypatch):
+    """One call at a time tries a node in trouble: an interruption must not make that nobody."""
+    group = group_of(three.urls, LONG)
+    node = group.nodes[0]
+    node.down_reason = node.unconnected
+
+    def interrupt(*_: object) -> None:
+        raise Interruption
+
+    with monkeypatch.context() as patch:
+        patch.setattr(background, "start_thread", interrupt)
+        with pytest.raises(Interruption):
+            node.open(0.0, urgent=False)
+    attempt = node.open(0.0, urgent=False)
+    assert attempt is not None
+    eventually(attempt.done.is_set)
+    assert attempt.connection is not None
+    attempt.connection.close(CLOSED)
     group.close()

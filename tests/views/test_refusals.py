@@ -539,7 +539,7 @@ def test_a_refusal_mails_nobody():
         assert [each["mails"] for each in told[view]] == [[]] * 3
         ((logger, level, line),) = first["lines"]
         assert (logger, level) == ("django_redlock", "ERROR")
-        assert line.startswith("a request is answered 503: ")
+        assert line.startswith("a request gets a 503: ")
         assert "memory://a: down" in line
         assert [each["lines"] for each in others] == [[], []]
         assert told[f"{view} taken"] == {"status": 409, "lines": [], "mails": []}
