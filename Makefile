@@ -77,10 +77,9 @@ soak-handles: $(VENV)/.has-dev ## Ten minutes of leases that are handed over bes
 soak-idempotency: $(VENV)/.has-dev ## 500 clients that repeat requests to workers that are killed
 	$(BIN)/python -m tests.idempotency.soak $(ARGS)
 
-# POINTS=5000: fewer, of each of the two.
-POINTS ?= 20000
-soak-interrupts: $(VENV)/.has-dev ## 40,000 interruptions at random moments of locks on real nodes
-	POINTS=$(POINTS) $(BIN)/python -m pytest -n 2 tests/faults/test_interrupts.py -k anywhere_leaves_nothing $(ARGS)
+# ARGS="--plays 200": fewer. ARGS="--body 0.03": most fall into the body. ARGS="--broken careless": steps that learn of no interruption.
+soak-interrupts: $(VENV)/.has-dev ## 2,000 interruptions at random moments of locks on real nodes
+	$(BIN)/python -m tests.faults.signals $(ARGS)
 
 # ARGS="--kills 10 --stops 10": fewer. ARGS=--broken: leaders that believe a flag; ARGS="--broken early": that release before the work
 # ends. Both show two at a time.

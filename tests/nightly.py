@@ -160,9 +160,9 @@ ENTRIES: Final = [
         *("soak-busy", "Fresh processes beside busy loops.", "40 runs"),
         "tests.faults.busy --runs 40",
     ),
-    Entry(
-        *("soak-interrupts", "Interruptions at random moments.", "4,000 interruptions"),
-        [*("env", "POINTS=2000"), *PYTEST, "tests/faults/test_interrupts.py", "-k", "anywhere"],
+    program(
+        *("soak-interrupts", "Interruptions at random moments.", "2,000 interruptions"),
+        f"tests.faults.signals --plays 2000 --seed {SEED}",
     ),
     program(
         *("soak-once", "Work that is done once, by processes that are killed.", "1,000 names"),

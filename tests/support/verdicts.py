@@ -35,7 +35,6 @@ COUNTS: Final = {
     *("threading.enumerate", "threading.active_count", "gc.get_objects"),
     *("sys.settrace", "sys.setprofile", "sys._current_frames"),
 }
-TRACERS: Final = {"Injector"}  # of the tests
 SETTERS: Final = {"setattr", "patch", "object"}  # of pytest and unittest.mock
 OVER_AT_ONCE, NEVER_OVER = 1.0, 600.0  # seconds
 # The constants of the package that are seconds: numbers with a point.
@@ -46,9 +45,6 @@ SECONDS: Final = re.compile(
 EXCEPTIONS: Final = {
     "example/running_demo.py::Terminal": "only tests that are nightly use it",
     "faults/afterwards.py::_locks": "runs in programs of its own alone",
-    "faults/injected.py::Injector": "runs in programs of its own alone",
-    "faults/injected.py::Storm": "runs in programs of its own alone",
-    "faults/interrupted.py::open_sockets": "only tests that are nightly use it",
     "nodes/test_undo_queue.py::test_a_full_queue_drops_the_oldest_and_says_so_once": "no seconds",
     "support/loops.py::open_files": "only tests that are alone use it",
     "support/loops.py::threads": "only tests that are alone use it",
@@ -116,8 +112,6 @@ def _refused(top: ast.stmt, *, sleeps: bool) -> Iterator[tuple[int, str]]:
     for each in ast.walk(top):
         if isinstance(each, ast.Attribute) and ast.unparse(each) in COUNTS:
             yield each.lineno, f"{ast.unparse(each)} sees other tests, too: mark it alone"
-        elif isinstance(each, ast.Call) and ast.unparse(each.func) in TRACERS:
-            yield each.lineno, f"{ast.unparse(each.func)} traces other tests, too: mark it alone"
         elif isinstance(each, ast.Constant) and "/proc/self" in str(each.value):
             yield each.lineno, "/proc/self has what other tests have, too: mark it alone"
         elif sleeps and isinstance(each, ast.Call) and ast.unparse(each.func) == "time.sleep":

@@ -14,7 +14,6 @@ REFUSED = {
     "descriptors": "files = os.listdir('/proc" + "/self/fd')",
     "threads": "assert len(threading.enumerate()) == 1",
     "a tracer": "sys.settrace(trace)",
-    "a tracer of ours": "Injector(5).start()",
     "objects": "leases = [each for each in gc.get_objects()]",
     "a sleep": "time.sleep(1)",
     "a clock": "monkeypatch.setattr(waiting, 'LOOK_EVERY', (5, 6))",
