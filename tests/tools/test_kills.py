@@ -28,6 +28,7 @@ def counted(most):
     return n
 """
 TESTS = """\
+import os
 from small.code import counted, larger
 
 def test_the_first():
@@ -38,6 +39,9 @@ def test_the_second():
 
 def test_a_few():
     assert counted(3) == 3
+
+def test_that_fails_by_itself():
+    assert larger(1, 1) and "PYTEST_XDIST_WORKER" in os.environ
 """
 # Line, before, after, and who must kill it.
 MUTANTS = [
@@ -102,10 +106,13 @@ def test_who_kills_which(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
 
-    def play(*arguments: str) -> dict[tuple[str, str], dict[str, str]]:
+    def play(status: int, *arguments: str) -> dict[tuple[str, str], dict[str, str]]:
         command = [sys.executable, "-m", "tools.kills", "--package", "small", *arguments]
         places = os.pathsep.join([str(ROOT), str(tmp_path)])
-        subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": places}, check=True)
+        environ = {name: value for name, value in os.environ.items() if "XDIST" not in name}
+        environ["PYTHONPATH"] = places
+        ended = subprocess.run(command, cwd=tmp_path, env=environ, check=False)
+        assert ended.returncode == status
         found = (tmp_path / ".cache/kills").glob("*.jsonl")
         newest = max(found, key=lambda each: each.stat().st_mtime_ns)
         return {
@@ -115,10 +122,10 @@ def test_who_kills_which(tmp_path):
             for row in map(json.loads, newest.read_text().splitlines())
         }
 
-    played = play("--again", str(rows))
+    played = play(0, "--again", str(rows))
     for _, before, after, killers in MUTANTS:
         assert {*played[before, after]} == killers, before
     assert played["n += 1", "pass"] == {"test_a_few": "timeout"}
-    shorter = play("-k", "second", "--workers", "1")
+    shorter = play(1, "-k", "second", "--workers", "1")
     assert not shorter["a > b", "True"]
     assert {*shorter["a > b", "a < b"]} == {"test_the_first"}

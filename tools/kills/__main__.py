@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,7 @@ from _pytest.mark.expression import Expression
 from .lines import Record
 from .mutants import Mutant, drawn
 from .player import KILLERS, Play, Player
-from .table import page, read
+from .table import lost, page, read
 
 ROOT: Final = Path.cwd()
 CACHE: Final = ROOT / ".cache" / "kills"
@@ -111,15 +112,21 @@ def main() -> None:
         )
         enough = 1 if was.get("killers") else KILLERS
         found.append(Play(mutant, some, len(tests or ()), enough, was.get("gone", "")))
+    status = pytest.ExitCode.NO_TESTS_COLLECTED  # as it says when a plugin has played
     if found:
         seconds = record.seconds if record else {}
         player = Player(found, ROOT / wanted.package, seconds, rows, wanted.workers)
         arguments = ["-q", "-s", "--no-header", "-m", marks, "-p", "no:xdist", "-p", "no:randomly"]
-        pytest.main([*arguments, "-p", "no:cacheprovider", *wanted.only], plugins=[player])
+        plugins = ["-p", "no:cacheprovider", *wanted.only]
+        status = pytest.ExitCode(pytest.main([*arguments, *plugins], plugins=[player]))
         played = read(rows, ROOT)
-    text = page({each: played[each] for each in mutants if each in played}, before)
+    shown = {each: played[each] for each in mutants if each in played}
+    text = page(shown, before)
     rows.with_suffix(".md").write_text(f"# Mutants of {state}\n\n{text}", encoding="utf-8")
     print(text, f"The same is in {rows.with_suffix('.md').relative_to(ROOT)}.", sep="\n")
+    if status not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+        sys.exit(status)
+    sys.exit(any(lost(mutant, row, before) for mutant, row in shown.items()))
 
 
 if __name__ == "__main__":

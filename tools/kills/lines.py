@@ -80,7 +80,9 @@ class Record:
             command = [sys.executable, "-m", "pytest", "-p", __name__, "-q", "-m", marks]
             command += ["-n", str(2 * workers), "--dist", "worksteal"]  # tests wait, too
             variables = {WHERE: str(file), PACKAGE: str(package), "COVERAGE_CORE": "ctrace"}
-            subprocess.run(command, env=os.environ | variables, check=False)
+            ended = subprocess.run(command, env=os.environ | variables, check=False)
+            if ended.returncode not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
+                sys.exit(ended.returncode)
             coverage.Coverage(data_file=file, config_file=False).combine([str(file.parent)])
         self.seconds: dict[str, float] = json.loads(seconds.read_text("utf-8"))
         self._data = coverage.CoverageData(str(file))

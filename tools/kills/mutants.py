@@ -51,6 +51,7 @@ class Mutant(NamedTuple):
         older = {"before": row.get("old"), "after": row.get("new")}
         absent = {"function": "", "end": row["line"], "column": 0, "kind": "by hand"}
         row = absent | older | row
+        row |= {text: _usual(row[text]) for text in ("before", "after")}
         return cls(*(row[field] for field in cls._fields))
 
     def __str__(self) -> str:
@@ -138,6 +139,13 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, Place, str]]:  # noqa: C901  
             yield "drop", node, "pass"
 
 
+def _usual(text: str) -> str:
+    try:
+        return ast.unparse(_parsed(text))
+    except SyntaxError:  # it was cut off
+        return text
+
+
 def _parsed(text: str) -> Place:
     statement = ast.parse(text).body[0]
     return statement.value if isinstance(statement, ast.Expr) else statement
@@ -146,7 +154,7 @@ def _parsed(text: str) -> Place:
 def _found(tree: ast.Module, mutant: Mutant) -> tuple[str, Place] | None:
     try:
         sought = _parsed(mutant.before)
-    except SyntaxError:  # a text that was cut off
+    except SyntaxError:
         return None
     text = ast.unparse(sought)
 

@@ -24,7 +24,7 @@ from .mutants import Live, Mutant, live_functions, put_in
 KILLERS: Final = 3  # are recorded
 MORE: Final = 40  # tests that are played for the second killer and the third
 LONGEST: Final = 120  # seconds for a mutant; then it survives
-PATIENCE: Final = 20  # seconds for a test, and so many times its own; then it hangs
+PATIENCE: Final = 30  # seconds for a test, and so many times its own; then it hangs
 MEMORY: Final = 4 << 30  # bytes; a loop that never ends may want them all
 TO_END: Final = 10  # seconds for the fixtures, after a failure
 
@@ -85,13 +85,13 @@ class Player:
 
     def judged(self, play: Play) -> dict[str, Any]:
         """Play one mutant; return its row."""
-        began = time.monotonic()
+        began, worked = time.monotonic(), work()
         tests = self.items if play.tests is None else play.tests
         left = [each for each in tests if each in self.items and not self.fails_anyway.get(each)]
         killers: dict[str, str] = {}
         passed, refused = 0, play.refused
-        while left and len(killers) < play.enough and time.monotonic() < began + LONGEST:
-            number, killer, why = self._run(left, play.mutant, began + LONGEST)
+        while left and not refused and len(killers) < play.enough:
+            number, killer, why = self._run(left, play.mutant)
             passed += number
             left = left[number + 1 :]
             if not killer:  # all have passed, or none has begun
@@ -104,37 +104,29 @@ class Player:
                 left = left[:MORE]
         outcome = "killed" if killers else "not applied" if refused else "survived"
         told = {"outcome": outcome, "killers": killers, "passed": passed, "refused": refused}
-        took = round(time.monotonic() - began, 1)
-        return play.mutant._asdict() | told | {"covering": play.covering, "seconds": took}
+        took = {"seconds": round(time.monotonic() - began, 1), "worked": round(work() - worked, 1)}
+        return play.mutant._asdict() | told | {"covering": play.covering} | took
 
-    def _run(
-        self, tests: list[str], mutant: Mutant | None = None, end: float = float("inf")
-    ) -> tuple[int, str, str]:
+    def _run(self, tests: list[str], mutant: Mutant | None = None) -> tuple[int, str, str]:
         """Run tests in a fork until one fails: how many passed, the one that failed, and why."""
         ours, theirs = multiprocessing.Pipe(duplex=False)
         child = fork(lambda: self._child(tests, mutant, theirs))
         theirs.close()
         passed, running, why = 0, "", "the process died"
-        limit: float = PATIENCE
+        limit = None  # until a test begins
         try:
-            while True:
-                if not ours.poll(limit):
-                    why = "timeout"
-                    break
+            while ours.poll(limit):
                 what, text = ours.recv()
                 if what == "begins":
                     running, limit = text, PATIENCE * (1 + self.seconds.get(text, 0))
                 elif what == "passed":
                     passed, running = passed + 1, ""
-                    if time.monotonic() > end:
-                        break
-                elif what == "failed":
-                    why = text
-                    ours.poll(TO_END)
-                    break
                 else:
                     why = text
+                    ours.poll(TO_END if what == "failed" else 0)
                     break
+            else:
+                why = "timeout"
         except EOFError:
             pass
         finally:
@@ -142,7 +134,7 @@ class Player:
                 os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
             ours.close()
-        return passed, running, why if running or what == "refused" else ""
+        return passed, running, why if running or not passed else ""
 
     def _child(self, tests: list[str], mutant: Mutant | None, pipe: Connection) -> None:
         os.setsid()
@@ -168,6 +160,12 @@ class Player:
             pipe.send(("passed", test))
         self.items[tests[0]].session._setupstate.teardown_exact(None)
         pipe.send(("ended", ""))
+
+
+def work() -> float:
+    """Return the seconds that a processor worked for the forks that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def fork(run: Callable[[], None]) -> int:

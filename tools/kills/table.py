@@ -7,6 +7,7 @@ import functools
 import json
 import tomllib
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -42,6 +43,11 @@ def _text(mutant: Mutant) -> tuple[str, ...]:
     return mutant.file, mutant.function, mutant.before, mutant.after
 
 
+def lost(mutant: Mutant, row: dict[str, Any], before: Rows) -> list[str]:
+    """Return the tests that killed a mutant before which nothing kills now."""
+    return [] if row["outcome"] != "survived" else [*before.get(mutant, {}).get("killers", ())]
+
+
 def page(rows: Rows, before: Rows) -> str:
     """Return the page about what was played, and what an earlier play killed beyond it."""
     reasons = equivalents()
@@ -54,7 +60,7 @@ def page(rows: Rows, before: Rows) -> str:
             outcome, played = "equivalent", reasons[_text(mutant)]
         for name in (folder(mutant.file), "all"):
             folders[name][outcome] += 1
-        if earlier := before.get(mutant, {}).get("killers") if not killers else None:
+        if earlier := lost(mutant, row, before):
             lists["Killed before, and not now"][mutant] = ", ".join(earlier)
         if outcome != "killed":
             lists[outcome.capitalize()][mutant] = row["refused"] or played
@@ -70,10 +76,13 @@ def page(rows: Rows, before: Rows) -> str:
     for title, found in lists.items():
         text += ["", f"## {title}: {len(found)}", ""]
         text += [f"- {mutant}: {what}" for mutant, what in found.items()]
-    seconds = sorted(row["seconds"] for row in rows.values()) or [0]
-    mean = sum(seconds) / len(seconds)
-    text += [
-        "",
-        f"A mutant took {mean:.1f} s; half of them at most {seconds[len(seconds) // 2]} s.",
-    ]
+    text += ["", _took(rows.values())]
     return "\n".join(text) + "\n"
+
+
+def _took(rows: Collection[dict[str, Any]]) -> str:
+    seconds, worked = (sum(row.get(key, 0) for row in rows) for key in ("seconds", "worked"))
+    each = max(1, len(rows))
+    return (
+        f"A mutant took {seconds / each:.1f} s, of which a processor worked {worked / each:.1f} s."
+    )
