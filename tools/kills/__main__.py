@@ -121,6 +121,8 @@ def main() -> None:
         status = pytest.ExitCode(pytest.main([*arguments, *plugins], plugins=[player]))
         played = read(rows, ROOT)
     shown = {each: played[each] for each in mutants if each in played}
+    if wanted.only:  # some tests alone are compared with nothing
+        before = {}
     text = page(shown, before)
     rows.with_suffix(".md").write_text(f"# Mutants of {state}\n\n{text}", encoding="utf-8")
     print(text, f"The same is in {rows.with_suffix('.md').relative_to(ROOT)}.", sep="\n")

@@ -55,7 +55,7 @@ def page(rows: Rows, before: Rows) -> str:
     folders: dict[str, Counter[str]] = defaultdict(Counter)
     for mutant, row in sorted(rows.items()):
         outcome, killers = row["outcome"], row["killers"]
-        played = f"{row['passed']} of {row['covering']} tests passed"
+        played = f"{row['passed']} tests passed, and {row['covering']} run the line"
         if outcome == "survived" and _text(mutant) in reasons:
             outcome, played = "equivalent", reasons[_text(mutant)]
         for name in (folder(mutant.file), "all"):
