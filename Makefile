@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 NEEDED := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
 NEWER := python3.14 python3.13 python3.12 python3.11
 
-.PHONY: help demo test coverage test-rest soak soak-backends soak-busy soak-healing soak-celery soak-crowd soak-fencing soak-handles soak-idempotency soak-interrupts soak-leader soak-once soak-revoke soak-run soak-tasks soak-views newest nightly play-of-backends storm-of-tasks lint format messages house docs docs-tables bench bench-figures matrix museum screenshots pictures dist clean
+.PHONY: help demo test coverage test-rest soak soak-backends soak-busy soak-healing soak-celery soak-crowd soak-fencing soak-handles soak-idempotency soak-interrupts soak-leader soak-once soak-revoke soak-run soak-tasks soak-views newest nightly kills play-of-backends play-of-mutants storm-of-tasks lint format messages house docs docs-tables bench bench-figures matrix museum screenshots pictures dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -127,6 +127,15 @@ newest:
 # ARGS="--only soak-celery --seed 417": the play of that night again.
 nightly: $(VENV)/.has-dev newest ## What only many plays can show, and is due: an hour or more; each entry is recorded
 	$(BIN)/python -m tests.nightly $(ARGS)
+
+# ARGS="--mutants 40": fewer. ARGS="--without FILE" or ARGS='-k "votes or marks"': as if these tests were gone. ARGS="--again FILE":
+# the mutants of an earlier file of rows. ARGS="--again FILE --only tests/core": against these tests alone.
+kills: ## Random mutants of the package against the quick tests: who kills which; it goes on where it was
+	@newest="$$($(PYTHON) -m tools.pythons)"; \
+		$(MAKE) $${newest:+PYTHON="$$newest" VENV=.venv-newest} play-of-mutants
+
+play-of-mutants: $(VENV)/.has-dev
+	$(BIN)/python -m tools.kills -m "$(QUICK)" $(ARGS)
 
 lint: $(VENV)/.has-dev ## Check style, format, types and translations
 	$(BIN)/ruff check
