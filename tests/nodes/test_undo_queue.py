@@ -434,7 +434,7 @@ def test_connections_for_an_undo_that_never_comes_are_closed(reached, monkeypatc
     lock: Any = reached.redlock("torn")
     backend = lock._source("default")
     for _ in range(20):
-        steps = lock._taking(backend, 0, None, 5)
+        steps = lock._taking(backend, 0, None)
         work = PollDriver(Round(group.nodes, next(steps), 5.0), group._threads.sets)
         work.gather()
         work.write()
