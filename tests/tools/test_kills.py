@@ -63,6 +63,7 @@ MUTANTS = [
         ("x = [0, 1, True]", {"0 → 1", "1 → 0", "True → False"}),
         ("return a", {"a → None"}),
         ("a.b()", {"a.b() → None"}),
+        ("x = a(lambda b=1: b, 0)", {"0 → 1"}),
         ("a.b = c", {"a.b = c → pass"}),
         ("if a: b", {"a → True", "a → False"}),
         ("x: Literal[1] = f'{1}'", set()),
