@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 NEEDED := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
 NEWER := python3.14 python3.13 python3.12 python3.11
 
-.PHONY: help demo test coverage test-rest soak soak-backends soak-busy soak-healing soak-celery soak-fencing soak-handles soak-idempotency soak-interrupts soak-leader soak-once soak-revoke soak-run soak-tasks soak-views nightly kills play-of-backends play-of-mutants storm-of-tasks lint format messages house docs docs-tables bench bench-figures matrix museum screenshots pictures dist clean
+.PHONY: help demo test coverage test-rest soak soak-backends soak-busy soak-healing soak-celery soak-crowd soak-fencing soak-handles soak-idempotency soak-interrupts soak-leader soak-once soak-revoke soak-run soak-tasks soak-views newest nightly kills play-of-backends play-of-mutants storm-of-tasks lint format messages house docs docs-tables bench bench-figures matrix museum screenshots pictures dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ soak-busy: $(VENV)/.has-dev ## Fresh processes beside busy loops: no healthy nod
 soak-celery: $(VENV)/.has-dev ## 10,000 messages through Celery workers that are killed, on nodes that die
 	$(BIN)/python -m tests.celery.soak $(ARGS)
 
+# ARGS="--limits 5 --strikes 6": less. ARGS="--calm 10 --hold 0.1": nobody is struck.
+soak-crowd: $(VENV)/.has-dev ## 50 processes for the 1, 2, 5 and 32 slots of a name; they and nodes are struck
+	$(BIN)/python -m tests.faults.crowding $(ARGS)
+
 # ARGS="--databases sqlite": not PostgreSQL and MariaDB.
 soak-fencing: $(VENV)/.has-dev ## 10,000 additions on each database by processes that are stopped and killed
 	$(BIN)/python -m tests.fencing.counters $(ARGS)
@@ -73,18 +77,18 @@ soak-handles: $(VENV)/.has-dev ## Ten minutes of leases that are handed over bes
 soak-idempotency: $(VENV)/.has-dev ## 500 clients that repeat requests to workers that are killed
 	$(BIN)/python -m tests.idempotency.soak $(ARGS)
 
-# POINTS=5000: fewer, of each of the two.
-POINTS ?= 20000
-soak-interrupts: $(VENV)/.has-dev ## 40,000 interruptions at random moments of locks on real nodes
-	POINTS=$(POINTS) $(BIN)/python -m pytest -n 2 tests/faults/test_interrupts.py -k anywhere_leaves_nothing $(ARGS)
+# ARGS="--plays 200": fewer. ARGS="--body 0.03": most fall into the body. ARGS="--broken careless": steps that learn of no interruption.
+soak-interrupts: $(VENV)/.has-dev ## 2,000 interruptions at random moments of locks on real nodes
+	$(BIN)/python -m tests.faults.signals $(ARGS)
 
 # ARGS="--kills 10 --stops 10": fewer. ARGS=--broken: leaders that believe a flag; ARGS="--broken early": that release before the work
 # ends. Both show two at a time.
 soak-leader: $(VENV)/.has-dev ## 100 leaders that are killed and 100 that are stopped: never two at a time
 	$(BIN)/python -m tests.faults.leading $(ARGS)
 
+# ARGS="--names 100 --kills 10": fewer.
 soak-once: $(VENV)/.has-dev ## 1,000 names, each done once by 20 processes that are killed at work
-	$(BIN)/python -m pytest -s -m nightly tests/faults/test_once.py $(ARGS)
+	$(BIN)/python -m tests.faults.doing_once $(ARGS)
 
 # ARGS="--leases 20": fewer. ARGS=--now: by deletion, which shows the second believers.
 soak-revoke: $(VENV)/.has-dev ## 200 leases taken away at random moments, beside nodes that die and hang
@@ -95,12 +99,13 @@ soak-run: $(VENV)/.has-dev ## 100 commands under redlock_run that ignore SIGTERM
 	$(BIN)/python -m tests.django.plays_of_run $(ARGS)
 
 # Django 6 has tasks, and needs a Python newer than the oldest: the newest one has an environment of its own.
+# ARGS="--tasks 400 --keys 40 --kills 4": fewer.
 soak-tasks: ## 2,000 of Django's own tasks of 200 keys, by workers that are killed
 	@newest="$$($(PYTHON) -m tools.pythons)"; \
 		$(MAKE) $${newest:+PYTHON="$$newest" VENV=.venv-newest} storm-of-tasks
 
 storm-of-tasks: $(VENV)/.has-dev
-	$(BIN)/python -m pytest -s -m nightly tests/tasks/test_workers.py $(ARGS)
+	$(BIN)/python -m tests.tasks.storm $(ARGS)
 
 # They are installed into an environment that is thrown away. ARGS="-k rq": fewer.
 soak-backends: ## Other people's backends of Django's tasks, each with its own worker
@@ -114,8 +119,13 @@ play-of-backends: $(VENV)/.has-dev
 soak-views: $(VENV)/.has-dev ## 1,000 double submits to each of gunicorn, uvicorn and REST framework
 	$(BIN)/python -m tests.views.soak $(ARGS)
 
-# ARGS="--only soak demo": these entries. ARGS=--list: all entries. ARGS="--seed 417": the play of that night again.
-nightly: $(VENV)/.has-dev ## What only many plays can show: an hour or more; each entry is recorded
+newest:
+	@newest="$$($(PYTHON) -m tools.pythons)"; \
+		[ -z "$$newest" ] || $(MAKE) PYTHON="$$newest" VENV=.venv-newest .venv-newest/.has-dev
+
+# ARGS="--minutes 30": a part. ARGS="--only soak demo": these entries. ARGS=--list: what is due, and why.
+# ARGS="--only soak-celery --seed 417": the play of that night again.
+nightly: $(VENV)/.has-dev newest ## What only many plays can show, and is due: an hour or more; each entry is recorded
 	$(BIN)/python -m tests.nightly $(ARGS)
 
 # ARGS="--mutants 40": fewer. ARGS="--without FILE" or ARGS='-k "votes or marks"': as if these tests were gone. ARGS="--again FILE":

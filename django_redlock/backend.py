@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from django_redlock.core.policy import check_seconds, meant_seconds
-from django_redlock.interruption import collector
+from django_redlock.interruption import collector, in_steps, why_not_here
 from django_redlock.nodes.background import notice_fork, running_loop
 
 from .core.errors import NodesUnavailable
@@ -34,11 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LABEL_BYTES = 200
-COLLECTING: Final = (
-    "the garbage collector runs this, in a __del__ or in the rest of a generator that nobody "
-    "closed; only a release is possible there. Close the generator yourself, as by "
-    "contextlib.closing, and take, extend and look up locks in code that the program calls"
-)
 TESTING: Final = "django_redlock.testing"
 backends: Final[dict[str, Backend]] = {}  # by alias, those that ``conf`` has made
 
@@ -184,18 +179,19 @@ class Backend:
     def run(self, steps: Steps[T], value: Any = None) -> T:
         """Carry out steps of the algorithm on these nodes, by blocking calls.
 
-        An exception that a signal handler raises, at whatever point, is thrown into the generator,
-        which yields what to undo; then it goes on to the caller. Hence the inner loop: its jump
-        back, where Python looks for signals, lies inside the ``try``.
+        An exception that a signal handler raises is thrown into the generator, which yields what
+        to undo; then it goes on to the caller. Hence the inner loop: its jump back, where Python
+        looks for signals, lies inside the ``try``.
 
         Args:
             value: what is sent to the steps first.
 
         Raises:
-            RuntimeError: the garbage collector runs in this thread.
+            RuntimeError: the garbage collector runs in this thread, or the thread is in the middle
+                of the steps of another lock.
         """
-        if collector.runs_here():
-            raise RuntimeError(COLLECTING)
+        if why_not := why_not_here():
+            raise RuntimeError(why_not)
         step: Callable[[Any], Effect] = steps.send
         while True:
             try:
@@ -215,8 +211,8 @@ class Backend:
         A cancellation is thrown into the generator, too. Each effect is sent before it is awaited,
         so a request that undoes is on its way even if a second cancellation ends the waiting.
         """
-        if collector.runs_here():
-            raise RuntimeError(COLLECTING)
+        if why_not := why_not_here():
+            raise RuntimeError(why_not)
         step: Callable[[Any], Effect] = steps.send
         value: Any = None
         while True:
@@ -232,7 +228,7 @@ class Backend:
                 step, value = steps.throw, error
 
     def run_elsewhere(self, steps: Steps[None]) -> None:
-        """Begin steps that the garbage collector asks for, and go on in the background."""
+        """Begin steps where no node may be asked, and go on in the background."""
         with suppress(StopIteration):  # there is nothing to ask the nodes, or no thread to do it
             effect = steps.send(None)
             if not collector.hand_over(lambda: self.run(steps, self._perform(effect))):
@@ -243,20 +239,20 @@ class Backend:
             return self._unperformed(effect)
         notice_fork()
         if isinstance(effect, Request):
-            return self.group.ask(effect)
+            return in_steps(self.group.ask, effect)
         if isinstance(effect, Sleep):
             return self.sleep(effect.seconds)
-        return self.group.queue(effect)
+        return in_steps(self.group.queue, effect)
 
     def _aperform(self, effect: Effect) -> Awaitable[Any]:
         if sys.is_finalizing():
             return _done(self._unperformed(effect))
         notice_fork()
         if isinstance(effect, Request):
-            return self.group.aask(effect)
+            return in_steps(self.group.aask, effect)
         if isinstance(effect, Sleep):
             return asyncio.sleep(effect.seconds)
-        return self.group.aqueue(effect)
+        return in_steps(self.group.aqueue, effect)
 
     def _unperformed(self, effect: Effect) -> list[Vote] | str:
         """Return at once what a release goes on with, when the interpreter shuts down.

@@ -191,8 +191,8 @@ def _check_limits(locks: Iterable[KnownLock]) -> Messages:
             shown = " and ".join(f"limit={each.limit} in {each.where}" for each in limited)
             most = max(limit for limit in limits if limit is not None)
             yield checks.Warning(
-                f"The name {name!r} has {shown}: up to {most} hold it, and who has a smaller limit "
-                "waits for the first slots alone.",
+                f"The name {name!r} has {shown}: up to {most} hold it, and a caller with a smaller "
+                "limit waits for the first slots alone.",
                 hint="Write one limit.",
                 id=W031,
             )

@@ -28,6 +28,7 @@ from .backend import Backend, Group, backends, in_tests
 from .core.names import check_alias, did_you_mean
 from .core.policy import Policy, check_seconds
 from .extras import needs
+from .locks.advice import unknown_setting
 from .transactions import in_transaction, under_lock
 
 DEFAULTS: Final[dict[str, Any]] = {
@@ -80,7 +81,6 @@ def backend(alias: str) -> Backend:
     with _making:
         found = backends.get(alias)
         if found is None:
-            # A signal handler that locks may have made one meanwhile: then that is the one.
             found = backends.setdefault(alias, make(alias, _setting(alias)))
         return found
 
@@ -289,9 +289,7 @@ def _address(node: object, options: Mapping[str, Any]) -> Address:
         raise TypeError(f"a node is a URL or a dictionary, not {type(node).__name__}")
     unknown = set(node) - NODE_KEYS
     if unknown:
-        found = sorted(map(str, unknown))
-        meant = did_you_mean(found[0], NODE_KEYS)
-        raise ValueError(f"unknown keys {found}{meant}; known are: {', '.join(sorted(NODE_KEYS))}")
+        raise _unknown_of_node(sorted(map(str, unknown)))
     if "CACHE" in node:
         if len(node) > 1:
             raise ValueError("CACHE names a cache alias and goes with no other key")
@@ -309,6 +307,14 @@ def _address(node: object, options: Mapping[str, Any]) -> Address:
         password=node.get("PASSWORD"),
         options=options,
     )
+
+
+def _unknown_of_node(keys: Sequence[str]) -> ValueError:
+    meant = did_you_mean(keys[0], NODE_KEYS)
+    if OF_ONE_NODE & set(map(str.lower, keys)):
+        meant = ": write {'URL': 'redis://10.0.0.1:6379/0'}"
+    known = ", ".join(sorted(NODE_KEYS))
+    return ValueError(f"unknown keys {list(keys)}{meant}; known are: {known}")
 
 
 def _address_of_cache(alias: str, options: Mapping[str, Any]) -> Address:
@@ -369,7 +375,7 @@ def _read(setting: Mapping[str, Any]) -> dict[str, Any]:
                 "{'NODES': [{'URL': 'redis://10.0.0.1:6379/0', 'PASSWORD': …}, …]}; one password "
                 "for all nodes may be in {'OPTIONS': {'password': …}}"
             )
-        meant = did_you_mean(unknown[0], DEFAULTS)
+        meant = unknown_setting(unknown[0], DEFAULTS)
         known = ", ".join(DEFAULTS)
         raise ValueError(f" has unknown keys {unknown}{meant}; known are: {known}")
     values = DEFAULTS | dict(setting)

@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from .core.errors import RedlockError, why_not
 from .core.protocol import Answer, Vote
 from .core.reasons import Reason, code_of, describe
+from .interruption import aloud
 
 logger: Final = logging.getLogger("django_redlock")
 
@@ -196,8 +197,8 @@ Listener: TypeAlias = Callable[[Event], object]
 Watcher: TypeAlias = Callable[[NodeTiming], object]
 TaskWatcher: TypeAlias = Callable[[TaskEvent], object]
 
-# Dictionaries without values: a listener is added, or removed, in one step, which needs no lock and
-# which no signal handler can divide. An event is told to a tuple of them, made in one step as well.
+# Dictionaries without values: a listener is added, or removed, in one step, which needs no lock. An
+# event is told to a tuple of them, made in one step as well.
 _listeners: Final[dict[EventKind | TaskOutcome, dict[Callable[[Any], object], None]]] = {
     kind: {} for kind in (*EventKind, *TaskOutcome)
 }
@@ -277,6 +278,10 @@ def tell_of_task(event: TaskEvent) -> None:
 
 
 def _call(listener: Callable[[Any], object], event: Event | NodeTiming | TaskEvent) -> None:
+    aloud(_call_one, listener, event)
+
+
+def _call_one(listener: Callable[[Any], object], event: Event | NodeTiming | TaskEvent) -> None:
     try:
         listener(event)
     except Exception:  # theirs; see the module's docstring

@@ -1,12 +1,22 @@
 """What an interruption may leave behind, and what it may not.
 
 An interruption is an exception that no code of the block raised: a signal handler's (Ctrl-C,
-Celery's soft time limit, gunicorn's ``SystemExit``), or the cancellation of a task. Python runs
-signal handlers in the main thread, where a function begins, where one that is written in C returns,
-where a loop jumps back, and where a generator goes on: so between any two steps of this package.
+Celery's soft time limit, gunicorn's ``SystemExit``), a greenlet's kill, or the cancellation of a
+task. It may come between any two steps of this package.
 
 The contract
 ============
+
+* **In the body, or while a node is waited for**, the name is freed before the exception goes on:
+  ``Backend.run`` throws it into the steps, which yield what to undo.
+* **In the instants in which a block begins or ends**, the lease is renewed no more, and its ttl
+  frees the name. An end that is interrupted is made once more.
+* **Wherever it comes**: no hang, no lock of the package left locked, no second believer, no fence
+  twice.
+* **In the middle of the steps of one lock** no other lock may be taken in the same thread, by a
+  signal handler or a finalizer: that is refused with ``RuntimeError``. A release there ends the
+  lease at once, and a thread of the background sends it. Listeners, receivers and log handlers are
+  called outside of these steps.
 
 ============================  ===================================  ===============================
 the interruption comes        it is covered by                     and then
@@ -16,18 +26,14 @@ for a grant                   into the steps of ``core.acquire``   before the ex
 after the grant, before the   ``locks.lock.make_lease``, then      the lease is released before
 block's first statement       ``BlockExit.enter``                  the exception goes on
 in the block                  Python, which calls ``__exit__``     the lease is released
-after the block, before the   nothing that could run               the lease is renewed no more,
-``try`` of ``_leave``                                              and its ttl frees the name
-inside that ``try``           its ``except``, which ends the       the lease is released
-                              block once more
-there, a second time          its ``finally``                      renewed no more, as above
-in ``Lease.release``          its steps, into which the driver     the request is sent again
-                              throws the exception
+at the end of the block       ``_leave``, which ends the block     the lease is released
+                              once more
+before that, or twice         nothing that could run               the lease is renewed no more,
+                                                                   and its ttl frees the name
 ============================  ===================================  ===============================
 
-So released is what ``__exit__`` was begun for. Otherwise the renewal stops, and the name is free at
-the latest when the ttl of the last renewal is over. At that time the loss is logged, with the
-reason ``never_released``; ``on_lost`` is not called, for there is no holder. A transaction of
+A lease that is renewed no more is logged at its deadline as lost, with the reason
+``never_released``; ``on_lost`` is not called, for there is no holder. A transaction of
 ``Lock.atomic`` is rolled back wherever the lease is released. A block that is gone leaves it
 open, as Django's own ``atomic`` does, and the next request or task in the thread rolls it back.
 
@@ -51,35 +57,32 @@ still there. The watchdog asks it. The reference has no callback.
 What the rest of this module is for
 ===================================
 
-Code that is interrupted must not leave a lock locked, a list half changed, or a job undone. A lock
-of ours is re-entrant, so it does not keep a signal handler out, which runs in the same thread and
-may lock, too. ``first``, ``remove``, ``taken`` and ``drain`` find and take in one step. ``Latch``
-and ``ThreadWakeup`` let threads wait by locks that are written in C. ``SafeFinalizer`` does what is
-to be done when an object is forgotten. ``collector`` tells what the garbage collector runs.
+``in_steps`` marks the steps of a lock, ``aloud`` what is called outside of them. ``Latch`` and
+``ThreadWakeup`` let threads wait by locks that are written in C, so that no interruption leaves
+them locked. ``when_forgotten`` has something done once an object is gone. ``collector`` tells what
+the garbage collector runs.
 """
 
 from __future__ import annotations
 
 import functools
 import gc
-import sys
+import os
 import threading
 import time
 import weakref
 from collections import deque
 from contextlib import suppress
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, MutableSequence
-    from types import CodeType, FrameType
 
 T = TypeVar("T")
 
 MOST_GIVEN: Final = 16  # functions of a thread that await an ``__enter__``; nearly always one does
 LOOK: Final = 1.0  # seconds after which a waiting thread looks at the flag itself
-TRIES: Final = 3  # runs of a finalizer's job that is interrupted
 
 
 # -- blocks -------------------------------------------------------------------------------------
@@ -95,18 +98,16 @@ class Block:
         target: what the block was told of its work, where its end asks for that.
         function: a weak reference to what lives as long as the block; None: entered by hand.
         owner: the lock that is entered; None: any, since ``__exit__`` of the class was read.
-        where: the frame and its code that read that.
     """
 
-    __slots__ = ("__weakref__", "function", "held", "inside", "owner", "target", "where")
+    __slots__ = ("__weakref__", "function", "held", "inside", "owner", "target")
 
-    def __init__(self, owner: object, where: tuple[int, CodeType] | None = None) -> None:
+    def __init__(self, owner: object) -> None:
         self.held: Any = None
         self.inside: Any = None
         self.target: Any = None
         self.function: weakref.ref[Any] | None = None
         self.owner: Any = owner
-        self.where = where
 
     def keep(self, held: Any) -> None:
         """Hold this until the block ends."""
@@ -127,7 +128,7 @@ def gone() -> None:
 
 
 def blocks_by_hand(owner: object) -> list[Block]:
-    """Return the blocks of those who call ``__enter__`` of this lock themselves."""
+    """Return the blocks of this lock that no ``with`` statement has entered."""
     return vars(owner).setdefault("_by_hand", [])  # type: ignore[no-any-return]
 
 
@@ -162,7 +163,7 @@ class BlockExit:
 
     def __get__(self, owner: object, _: type | None = None) -> functools.partial[Any]:
         if owner is None:  # the caller passes the lock, as ``contextlib.ExitStack`` does
-            block = Block(None, _where(sys._getframe(1)))  # noqa: SLF001 - inspect's name for it is slow
+            block = Block(None)
             function = functools.partial(self._leave, block)
         else:
             block = Block(owner)
@@ -190,18 +191,11 @@ class BlockExit:
             raise
 
     def _entered(self, owner: object) -> Block:
-        """Return the block that is being entered; a signal handler may have entered others since.
-
-        Call it from what ``__enter__`` calls, for the frame that entered the block.
-        """
+        """Return the block that is being entered."""
         given = self._given.blocks
         for block in reversed(tuple(given)):
             is_gone = block.function is None or block.function() is None
-            if (
-                is_gone
-                or block.owner is owner
-                or (block.where is not None and block.where == _where(sys._getframe(3)))  # noqa: SLF001 - as above
-            ):
+            if is_gone or block.owner is owner or block.owner is None:
                 remove(block, given)
                 if not is_gone:
                     block.owner = owner
@@ -225,8 +219,7 @@ class BlockExit:
             block.close()
 
     def _by_hand(self, owner: object) -> Block:
-        # What they hold now: another thread, or a signal handler, may leave a block meanwhile.
-        entered = list(blocks_by_hand(owner))
+        entered = list(blocks_by_hand(owner))  # another thread may leave a block meanwhile
         blocks = {held: block for block in entered if (held := block.held) is not None}
         if not blocks:
             msg = f"{owner!r} is left, but nothing entered it"
@@ -269,11 +262,6 @@ class AsyncBlockExit(BlockExit):
             block.close()
 
 
-def _where(frame: FrameType) -> tuple[int, CodeType]:
-    """Identify the frame without keeping it; a later frame with its id runs other code."""
-    return id(frame), frame.f_code
-
-
 class _Given(threading.local):
     """The blocks of a thread whose functions await an ``__enter__``, the newest last."""
 
@@ -281,14 +269,60 @@ class _Given(threading.local):
         self.blocks: deque[Block] = deque(maxlen=MOST_GIVEN)
 
 
-# -- one step -----------------------------------------------------------------------------------
-# Code that looks into a list or dictionary, calls something, and then changes what it has found
-# would change what a signal handler has changed meanwhile. Here no call is between the two.
+# -- steps --------------------------------------------------------------------------------------
+
+IN_STEPS: Final = (
+    "a signal handler or a finalizer asks for a lock in the middle of the steps of another one, in "
+    "the same thread. Only a release is possible there: let the handler set a flag, or raise, and "
+    "take the lock in code that the program calls"
+)
+COLLECTING: Final = (
+    "the garbage collector runs this, in a __del__ or in the rest of a generator that nobody "
+    "closed; only a release is possible there. Close the generator yourself, as by "
+    "contextlib.closing, and take, extend and look up locks in code that the program calls"
+)
+# The threads, or greenlets, that are in the middle of steps, each with its process.
+_steps: Final[dict[int, int]] = {}
+
+
+def in_steps(function: Callable[..., T], *args: Any) -> T:
+    """Call a function between whose steps no other lock may be taken.
+
+    ``threading.get_ident`` is looked up at each use: gevent may patch it after the import, and its
+    number is the greenlet's.
+    """
+    me = threading.get_ident()
+    try:
+        _steps[me] = os.getpid()
+        return function(*args)
+    finally:
+        _steps.pop(me, None)
+
+
+def aloud(function: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+    """Call a function that may lock, as a listener or a log handler, in the middle of steps."""
+    me, before = threading.get_ident(), None
+    try:
+        before = _steps.pop(me, None)
+        function(*args, **kwargs)
+    finally:
+        if before is not None:
+            _steps[me] = before
+
+
+def why_not_here() -> str:
+    """Return why no node may be asked here, for people; "": it may."""
+    if collector.runs_here():
+        return COLLECTING
+    return IN_STEPS if _steps.get(threading.get_ident()) == os.getpid() else ""
+
+
+# -- containers that other threads change meanwhile ---------------------------------------------
 
 
 def first(things: Iterable[T]) -> T | None:
     """Return the first of them, or None."""
-    for each in things:  # ``next(iter(things))`` has a call between the two
+    for each in things:  # one step: ``next(iter(things))`` may find that they have changed
         return each
     return None
 
@@ -300,14 +334,6 @@ def remove(thing: T, things: MutableSequence[T]) -> bool:
     except ValueError:
         return False
     return True
-
-
-def taken(pop: Callable[[], T]) -> T | None:
-    """Return what this call takes out of a list or dictionary; None where that is empty."""
-    try:
-        return pop()
-    except LookupError:
-        return None
 
 
 def drain(*pops: Callable[[], T]) -> Iterator[T]:
@@ -403,7 +429,7 @@ class Collector:
     lock of this package, of ``logging`` or of a library of metrics. What is released there would
     want other locks, in another order than other threads want them, and all would wait for ever.
     So the rule: *under the collector nothing is asked of a node, and nothing is told.* A release
-    is handed over to a thread of the background, a ``SafeFinalizer`` too; all else is refused.
+    is handed over to a thread of the background, a ``when_forgotten`` too; all else is refused.
 
     A lease ends there all the same, a waiter leaves its local queue, and a job is handed over. The
     three locks for that are the innermost: a thread that has one wants no other. A process collects
@@ -440,51 +466,17 @@ collector: Final = Collector()
 # -- when an object is forgotten ----------------------------------------------------------------
 
 
-class SafeFinalizer(weakref.ref[Any]):
-    """A job that runs once its object is garbage-collected, whatever a signal handler raises then.
+def when_forgotten(thing: object, job: Callable[[], object]) -> None:
+    """Have a job done once an object is garbage-collected.
 
-    ``weakref.finalize`` calls a function that is written in Python. If a signal handler raises as
-    that begins, Python swallows the exception, and the job is never done. Here a callback that is
-    written in C first notes that the object is gone. A second one then runs the job. If that is
-    interrupted, the next call of ``settle`` runs it: so a job may run again, and in two threads at
-    the same time.
+    Where the collector runs, a thread of the background does it. An interruption of its first step
+    loses the job, so it may only give back what goes by itself in the end.
     """
-
-    __slots__ = ("_job", "_second", "_tries")
-
-    _job: Callable[[], object]
-    _second: weakref.ref[Any]
-    _tries: int
-
-    def __new__(cls, thing: object, job: Callable[[], object]) -> Self:
-        """Register the callback that is written in C last: Python calls it first."""
-        second = weakref.ref(thing, settle)
-        self = super().__new__(cls, thing, forgotten.append)
-        self._second, self._job, self._tries = second, job, TRIES
-        _awaited[id(self)] = self
-        return self
-
-    def cancel(self) -> bool:
-        """Cancel the job; return whether it was still to be done."""
-        return _awaited.pop(id(self), None) is not None
-
-    def do(self) -> None:
-        """Do the job, unless it is done; note that it is only afterwards."""
-        if id(self) in _awaited and self._tries:
-            self._tries -= 1
-            self._job()
-        self.cancel()
+    weakref.finalize(thing, _do, job).atexit = False
 
 
-forgotten: Final[deque[SafeFinalizer]] = deque()  # their objects are gone, their jobs not done
-_awaited: Final[dict[int, SafeFinalizer]] = {}  # all whose jobs are not done; keeps them alive
-
-
-def settle(_: object = None) -> None:
-    """Do the jobs of all objects that are gone."""
+def _do(job: Callable[[], object]) -> None:
     if collector.runs_here():
-        collector.hand_over(settle)  # else the next request does them
-        return
-    while (finalizer := first(forgotten)) is not None:
-        finalizer.do()
-        remove(finalizer, forgotten)  # unless another thread did it as well
+        collector.hand_over(job)
+    else:
+        job()

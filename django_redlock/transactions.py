@@ -35,6 +35,13 @@ if TYPE_CHECKING:
 BEGUN: Final = "redlock_begun"  # the attribute of a connection: its last TransactionUnderLock
 ABORTED: Final = 3  # as psycopg and libpq number it: each statement is refused until a ROLLBACK
 COMMITTED: Final = "The transaction of the block is committed: the error came behind the COMMIT."
+MYSQL: Final = "mysql"  # Django's name for MariaDB, too
+WHOLE: Final = "redlock_whole"  # a savepoint at the BEGIN; with its transaction it is gone
+NOT_WHOLE: Final = (
+    "The block is no longer the transaction that it began: MariaDB and MySQL roll all back at a "
+    "deadlock, whose error the block seems to have caught (let it end the block), and commit at a "
+    "statement such as CREATE TABLE (write it outside). What came after that is rolled back."
+)
 
 
 class EveryDatabase(set[str]):
@@ -219,9 +226,16 @@ class TransactionUnderLock:
         self._atomic.__enter__()
         if not self._in_testcase:  # whose tests may capture the functions, and count them
             self._connection.on_commit(self._note)  # the first one, so no other keeps it from it
+            self._execute("SAVEPOINT")
 
     def _note(self) -> None:
         self.committed = True
+
+    def _execute(self, what: str) -> None:
+        """Set the savepoint or release it, where a server may end a transaction by itself."""
+        if self._connection.vendor == MYSQL and not self._in_testcase:
+            with self._connection.cursor() as cursor:
+                cursor.execute(f"{what} {WHOLE}")
 
     def commit(self) -> None:
         """Commit it, or roll back where a COMMIT would; ``committed`` tells which it was.
@@ -235,6 +249,11 @@ class TransactionUnderLock:
         if is_spoiled(self._connection):
             self.roll_back()
             return
+        try:
+            self._execute("RELEASE SAVEPOINT")
+        except Error as error:
+            error.add_note(NOT_WHOLE)
+            raise
         try:
             self._atomic.__exit__(None, None, None)
         except BaseException as error:

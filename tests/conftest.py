@@ -38,7 +38,6 @@ LONG = {
     *(
         "docs/test_docs.py",
         "example/test_demo.py",
-        "faults/test_injected.py",
         "faults/test_handles.py",
     ),
     *("leases/test_memory.py", "nodes/test_node_clocks.py", "nodes/test_two_drivers.py"),

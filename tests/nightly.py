@@ -1,18 +1,24 @@
-"""Play what only many plays can show, one entry after the other, and append each to a record.
+"""Play what only many plays can show, one entry after the other, and keep a record of it.
 
-    python -m tests.nightly                              all of it, by a seed that is drawn
+    python -m tests.nightly                              what is due, the oldest first
+    python -m tests.nightly --minutes 30                 a part: no entry begins later than that
     python -m tests.nightly --only soak tests-faults --seed 417
-    python -m tests.nightly --list
+    python -m tests.nightly --all                        also what is not due
+    python -m tests.nightly --list                       when each was last played, why it is due
     python -m tests.nightly --markdown                   the table of the page "What was run"
 
-An entry is a command. The output of one that fails, or finds no end, is printed, and those behind
-it are played, too. The exit status is 1 if any failed, 2 when the arguments are wrong, and 130 when
-it was interrupted; what had ended before that is in the record.
+An entry is a command. It passes, fails, or is inconclusive: too little was played. The output of
+one that did not pass is printed, and those behind it are played, too. It is due if it did not pass,
+if a file that it tests has changed since, and after 14 days. The exit status is 1 if any failed,
+3 if none failed and any was inconclusive, 2 when the arguments are wrong, and 130 when it was
+interrupted; what had ended before that is in the record.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import math
 import os
 import platform
 import random
@@ -22,9 +28,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -32,22 +38,26 @@ from typing import IO, Final, NamedTuple
 from xml.etree import ElementTree as ET
 
 from django_redlock.testing import EmbeddedNode
+from tests.support import soaks
 from tests.support.servers import software
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RECORD: Final = ROOT / "docs/dev/what-was-run-record.md"
 HEADER: Final = """\
-<!-- `make nightly` appends a row for each entry. -->
+<!-- `make nightly` writes the row of each entry that it has played. -->
 
-| Date (UTC) | Revision | Entry | N | Seed | Result | Seconds | Versions |
-| --- | --- | --- | --- | ---: | --- | ---: | --- |
+| Date (UTC) | Revision | Tested | Entry | N | Seed | Result | Seconds | Versions |
+| --- | --- | --- | --- | --- | ---: | --- | ---: | --- |
 """
 SEED, FOLDER = "{seed}", "{folder}"  # in a command: the night's seed, a folder that is removed
 REPORT: Final = "junit.xml"
 GRACE: Final = 30.0  # seconds to clean up, for an entry that is ended
 NOTHING_TO_PLAY: Final = 5  # pytest's exit status
 INTERRUPTED: Final = 130
-FAILED: Final = "FAILED"
+PASSED, FAILED, INCONCLUSIVE = "passed", "FAILED", "inconclusive"
+DATE: Final = "%Y-%m-%d %H:%M"
+NEVER: Final = "never"  # in the place of the date
+OLD: Final = timedelta(days=14)  # then an entry is due, whether a file has changed or not
 NAMED, LONGEST, PRINTED = 10, 200, 200  # tests and characters of a result, lines of an output
 
 
@@ -63,6 +73,7 @@ class Entry(NamedTuple):
         amount: N, how much of it; of tests the record has the number that ran.
         command: from the root of the repository.
         limit: seconds after which it is ended.
+        rooms: the folders of ROOMS that it tests, besides all that is in no room.
     """
 
     name: str
@@ -70,6 +81,7 @@ class Entry(NamedTuple):
     amount: str
     command: list[str]
     limit: float = 3600.0
+    rooms: tuple[str, ...] = ()
 
 
 # Two workers: the load is not of our own making.
@@ -77,35 +89,65 @@ PYTEST = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal"]
 PYTEST += ["-p", "randomly", f"--randomly-seed={SEED}"]
 
 
-def tests(name: str, plays: str, *paths: str) -> Entry:
+def marked(name: str, plays: str, *paths: str, rooms: str = "") -> Entry:
     """The tests below these paths of `tests/` that are marked `nightly`."""
     command = [*PYTEST, "-m", "nightly", *(f"tests/{path}" for path in paths)]
     command += [f"--junitxml={FOLDER}/{REPORT}", "-o", "junit_family=xunit1"]  # it names the file
-    return Entry(f"tests-{name}", plays, "the tests marked `nightly`", command, 7200.0)
+    amount = "the tests marked `nightly`"
+    return Entry(f"tests-{name}", plays, amount, command, 7200.0, tuple(rooms.split()))
 
 
-def program(name: str, plays: str, amount: str, words: str) -> Entry:
+def program(name: str, plays: str, amount: str, words: str, rooms: str = "") -> Entry:
     """A module, and its arguments."""
-    return Entry(name, plays, amount, [sys.executable, "-m", *words.split()])
+    command = [sys.executable, "-m", *words.split()]
+    return Entry(name, plays, amount, command, rooms=tuple(rooms.split()))
 
 
+def on_newest(entry: Entry) -> Entry:
+    """The entry on the newest Python, where there is an environment of it: Django 6 needs it."""
+    if not Path(NEWEST).exists():
+        return entry
+    words = [NEWEST if word == sys.executable else word for word in entry.command]
+    return entry._replace(command=words)
+
+
+NEWEST: Final = f"{ROOT}/.venv-newest/bin/python"  # of `make newest`
+PACKAGE: Final = ROOT / "django_redlock"
+# What is on top of locks and leases: a change of it is for the entries that say so.
+ROOMS: Final = (
+    *("celery", "fencing", "idempotency", "inspection", "management", "tasks", "views", "work"),
+    *("admin.py", "forms.py", "health.py", "locale", "migrations", "otel.py", "static"),
+    *("templates", "templatetags"),
+)
+PAGES: Final = "admin.py inspection locale management static templates templatetags"
 TOP = sorted(path.name for path in ROOT.glob("tests/test_*.py"))
 ENTRIES: Final = [
-    tests("nodes", "Connections, scripts and late replies on real nodes.", "nodes"),
-    tests("locks", "Locks, leases and their contracts.", "locks", "leases", "contracts"),
-    tests("faults", "Storms, rolling restarts, interruptions, waiting beside deaths.", "faults"),
-    tests("fencing", "Fenced rows on each database.", "fencing"),
-    tests("celery", "Workers, pools and brokers that are killed.", "celery"),
-    tests("tasks", "Django's own tasks, if it is Django 6.", "tasks"),
-    tests("views", "Double and repeated requests to real servers.", "views", "idempotency"),
-    tests("django", "Commands, and pages in a browser.", "django"),
-    tests("models", "Models and simulated worlds beyond the small.", "core", "simulation"),
-    tests("example", "The demo, and walks through its site in a browser.", "example"),
-    tests("docs", "Examples of pages that take long.", "docs"),
-    tests("interop", "Other people's clients beside this one.", "interop"),
-    tests("museum", "The cells of the museum.", "museum"),
-    tests("tools", "The benchmark, the matrix of versions and other tools.", "tools"),
-    tests("others", "The testing kit, and what is left.", "testing", "inspection", *TOP),
+    marked("nodes", "Connections, scripts and late replies on real nodes.", "nodes"),
+    marked("locks", "Locks, leases and their contracts.", "locks", "leases", "contracts"),
+    marked("faults", "Storms, rolling restarts, interruptions, waiting beside deaths.", "faults"),
+    marked("fencing", "Fenced rows on each database.", "fencing", rooms="fencing"),
+    marked("celery", "Workers, pools and brokers that are killed.", "celery", rooms="celery work"),
+    on_newest(
+        marked("tasks", "Django's own tasks, on the newest Python.", "tasks", rooms="tasks work")
+    ),
+    marked(
+        *("views", "Double and repeated requests to real servers.", "views", "idempotency"),
+        rooms="views idempotency",
+    ),
+    marked("django", "Commands, and pages in a browser.", "django", rooms=PAGES),
+    marked("models", "Models and simulated worlds beyond the small.", "core", "simulation"),
+    marked(
+        *("example", "The demo, and walks through its site in a browser.", "example"),
+        rooms=f"views {PAGES}",
+    ),
+    marked("docs", "Examples of pages that take long.", "docs", rooms=" ".join(ROOMS)),
+    marked("interop", "Other people's clients beside this one.", "interop"),
+    marked("museum", "The cells of the museum.", "museum"),
+    marked("tools", "The benchmark, the matrix of versions and other tools.", "tools"),
+    marked(
+        *("others", "The testing kit, and what is left.", "testing", "inspection", *TOP),
+        rooms="inspection",
+    ),
     program(
         *("soak", "Simulated worlds of all profiles.", "5,000 worlds"),
         f"tests.simulation --soak --worlds 5000 --seed {SEED} --state {FOLDER}/state",
@@ -118,9 +160,17 @@ ENTRIES: Final = [
         *("soak-busy", "Fresh processes beside busy loops.", "40 runs"),
         "tests.faults.busy --runs 40",
     ),
-    Entry(
-        *("soak-interrupts", "Interruptions at random moments.", "4,000 interruptions"),
-        [*("env", "POINTS=2000"), *PYTEST, "tests/faults/test_interrupts.py", "-k", "anywhere"],
+    program(
+        *("soak-interrupts", "Interruptions at random moments.", "2,000 interruptions"),
+        f"tests.faults.signals --plays 2000 --seed {SEED}",
+    ),
+    program(
+        *("soak-once", "Work that is done once, by processes that are killed.", "1,000 names"),
+        "tests.faults.doing_once",
+    ),
+    program(
+        *("soak-crowd", "Fifty processes for the slots of one name.", "k of 1, 2, 5 and 32"),
+        f"tests.faults.crowding --strikes 12 --seed {SEED}",
     ),
     program(
         *("soak-revoke", "Leases that are taken away beside nodes that die.", "150 leases"),
@@ -133,34 +183,38 @@ ENTRIES: Final = [
     program(
         *("soak-run", "Commands under `redlock_run`, each struck by a fault.", "40 commands"),
         "tests.django.plays_of_run --plays 40",
+        "management",
     ),
     program(
-        *("soak-leader", "Leaders that are killed, stopped or paused.", "100 kills, 100 stops"),
-        "tests.faults.leading",
+        *("soak-leader", "Leaders that are killed, stopped or paused.", "40 kills, 40 stops"),
+        "tests.faults.leading --kills 40 --stops 40",
     ),
     program(
         *("soak-celery", "Messages through workers that are killed.", "2,000 messages"),
         f"tests.celery.soak --messages 2000 --keys 50 --seconds 30 --seed {SEED}",
+        "celery work",
     ),
-    Entry(
-        *("soak-tasks", "Django's own tasks, on the newest Python.", "2,000 tasks"),
-        ["env", "-u", "MAKEFLAGS", "make", "soak-tasks"],
-    ),
-    Entry(
-        *("soak-backends", "Other people's backends of Django's tasks.", "one play of each"),
-        ["env", "-u", "MAKEFLAGS", "make", "soak-backends"],
+    on_newest(
+        program(
+            *("soak-tasks", "Django's own tasks, by workers that are killed.", "2,000 tasks"),
+            "tests.tasks.storm",
+            "tasks work",
+        )
     ),
     program(
         *("soak-fencing", "Additions by processes that are killed.", "2,000 on each database"),
         f"tests.fencing.counters --additions 2000 --counters 2000 --seed {SEED}",
+        "fencing",
     ),
     program(
         *("soak-idempotency", "Clients that repeat requests.", "100 on each database"),
         f"tests.idempotency.soak --clients 100 --seed {SEED}",
+        "idempotency",
     ),
     program(
         *("soak-views", "Double submits to real servers.", "100 on each server"),
         "tests.views.soak --submits 100",
+        "views",
     ),
     program(
         *("museum", "Locks that people copy, each broken by a fault.", "one play of some cells"),
@@ -169,6 +223,90 @@ ENTRIES: Final = [
     program("demo", "The five acts of the demo.", "one play", "example_project.demo --once"),
     program("bench", "The benchmark runs to its end.", "one rough run", "benchmarks --quick"),
 ]
+
+
+# -- what an entry tests --------------------------------------------------------------------------
+
+
+def tested(entry: Entry) -> str:
+    """Return a hash of the files that an entry tests: of the package, and its own."""
+    found = hashlib.sha256(" ".join(entry.command[1:]).encode())
+    for path in files(entry):
+        found.update(f"\0{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return found.hexdigest()[:8]
+
+
+def files(entry: Entry) -> list[Path]:
+    """Return the files of the package but for the rooms of others, and those of the command.
+
+    A word of the command may be a path, or a module, whose folder is meant.
+    """
+    rooms = {room for room in ROOMS if room not in entry.rooms}
+    found = {path for path in below(PACKAGE) if path.relative_to(PACKAGE).parts[0] not in rooms}
+    for word in entry.command:
+        path = ROOT / word.replace(".", "/")
+        if word.startswith("tests/"):
+            found.update(below(ROOT / word))
+        elif path.is_dir():
+            found.update(below(path))
+        elif path.with_suffix(".py").is_file():
+            found.update(below(path.parent))
+    return sorted(found)
+
+
+def below(path: Path) -> Iterator[Path]:
+    """Yield the file, or all files below the folder but those that Python makes."""
+    for each in [path, *path.rglob("*")]:
+        if each.is_file() and each.suffix != ".pyc":
+            yield each
+
+
+# -- the record -----------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """What the record says of an entry: its last play."""
+
+    date: str
+    revision: str
+    tested: str
+    entry: str
+    amount: str
+    seed: str
+    result: str
+    seconds: str
+    versions: str
+
+    def __str__(self) -> str:
+        return f"| {' | '.join(self)} |\n"
+
+
+def rows(record: Path) -> dict[str, Row]:
+    """Return the rows of a record by their entries."""
+    lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
+    cells = [line.strip("| ").split(" | ") for line in lines if line.startswith("| 2")]
+    return {row.entry: row for row in (Row(*each) for each in cells)}
+
+
+def write(record: Path, row: Row) -> None:
+    """Put a row in the place of the one that the entry had; the file is whole at any time."""
+    new = record.with_name(f"{record.name}.new")
+    found = rows(record) | {row.entry: row}
+    text = "".join(str(found[name]) for name in sorted(found))
+    new.write_text(HEADER + text, encoding="utf-8")
+    new.replace(record)
+
+
+def why_due(entry: Entry, row: Row | None, now: datetime) -> str:
+    """Return why an entry is to be played again; "" if it is not."""
+    if row is None:
+        return "never played"
+    if not row.result.startswith(PASSED):
+        return row.result.partition(":")[0]
+    if row.tested != tested(entry):
+        return "what it tests has changed"
+    age = now - datetime.strptime(row.date, DATE).replace(tzinfo=UTC)
+    return f"played {age.days} days ago" if age > OLD else ""
 
 
 # -- one entry ------------------------------------------------------------------------------------
@@ -203,7 +341,7 @@ def play(entry: Entry, seed: int) -> Outcome:
         skipped = sum(case.find("skipped") is not None for case in cases)
         amount = f"{len(cases) - skipped} tests"
         result = of_tests(status, cases, lines) + f", {skipped} skipped" * (skipped > 0)
-    if result.startswith(FAILED):
+    if not result.startswith(PASSED):
         print(*lines[-PRINTED:], sep="\n")
     return Outcome(amount, result, seconds)
 
@@ -233,11 +371,13 @@ def ended(command: Sequence[str], output: IO[bytes], limit: float) -> int | None
 
 
 def of_program(status: int, lines: Sequence[str]) -> str:
-    """The result of a program: it passed, perhaps without a part, or failed with its last words."""
+    """The result of a program: it passed, perhaps without a part, or tells its last words."""
+    if status == soaks.INCONCLUSIVE and lines and lines[-1].startswith(soaks.TOO_LITTLE):
+        return f"{INCONCLUSIVE}: {code(lines[-1].removeprefix(soaks.TOO_LITTLE))}"
     if status:
         return f"{FAILED}: {code([f'exit status {status}', *filter(str.strip, lines)][-1])}"
     missing = sum("not played" in line for line in lines)  # a server that is not installed
-    return "passed" + f", {missing} not played" * (missing > 0)
+    return PASSED + f", {missing} not played" * (missing > 0)
 
 
 def of_tests(status: int, cases: Sequence[ET.Element], lines: Sequence[str]) -> str:
@@ -250,7 +390,14 @@ def of_tests(status: int, cases: Sequence[ET.Element], lines: Sequence[str]) -> 
     if failed:
         more = [f"{len(failed) - NAMED} more"] * (len(failed) > NAMED)
         return f"{FAILED}: {', '.join([*failed[:NAMED], *more])}"
-    return "no test is marked" if status == NOTHING_TO_PLAY else of_program(status, lines)
+    if status == NOTHING_TO_PLAY:
+        return f"{PASSED}: no test is marked"
+    skips = [skip.get("message", "") for case in cases for skip in case.iter("skipped")]
+    if few := [text for text in skips if text.startswith(soaks.TOO_LITTLE)]:
+        return f"{INCONCLUSIVE}: {code(few[0].removeprefix(soaks.TOO_LITTLE))}"
+    if cases and all(case.find("skipped") is not None for case in cases):
+        return f"{INCONCLUSIVE}: no test could be played"
+    return of_program(status, lines)
 
 
 def code(text: str) -> str:
@@ -277,8 +424,11 @@ def revision() -> str:
 
 
 @cache
-def versions() -> str:
+def versions(python: str = sys.executable) -> str:
     """What it runs with."""
+    if python != sys.executable:
+        told = "from tests import nightly; print(nightly.versions())"
+        return subprocess.check_output([python, "-c", told], cwd=ROOT, text=True).strip()
     with closing(EmbeddedNode()) as node:
         node.start()
         server = software(node)
@@ -292,22 +442,37 @@ def table(entries: Sequence[Entry]) -> str:
     return "\n".join(["| Entry | What it plays | N |", "| --- | --- | --- |", *rows, ""])
 
 
-def night(entries: Sequence[Entry], seed: int, record: Path) -> int:
-    """Play them, each also behind one that failed; the exit status."""
-    failed = []
+def night(entries: Sequence[Entry], seed: int, record: Path, minutes: float) -> int:
+    """Play them, each also behind one that failed, until the time is over; the exit status."""
+    late, results = time.monotonic() + 60 * minutes, dict[str, str]()
     for number, entry in enumerate(entries, start=1):
+        if time.monotonic() >= late:
+            print(f"the time is over; {len(entries) - len(results)} entries are left")
+            break
         print(f"[{number}/{len(entries)}] {entry.name}, seed {seed} ...", flush=True)
-        began, commit = f"{datetime.now(UTC):%Y-%m-%d %H:%M}", revision()
+        began, commit, on = f"{datetime.now(UTC):{DATE}}", revision(), tested(entry)
+        python = next((word for word in entry.command if word == NEWEST), sys.executable)
         amount, result, seconds = play(entry, seed)
         used = str(seed) if any(SEED in word for word in entry.command) else "-"
-        row = [began, commit, entry.name, amount, used, result, f"{seconds:.0f}", versions()]
-        with record.open("a", encoding="utf-8") as file:
-            file.write(HEADER * (file.tell() == 0) + f"| {' | '.join(row)} |\n")
+        told = (entry.name, amount, used, result, f"{seconds:.0f}", versions(python))
+        write(record, Row(began, commit, on, *told))
         print(f"    {result}; {amount}, {seconds:.0f} s", flush=True)
-        failed += [entry.name] * result.startswith(FAILED)
-    again = f"; again: python -m tests.nightly --seed {seed} --only {' '.join(failed)}"
-    print(f"{len(failed)} of {len(entries)} failed{again * bool(failed)}")
-    return int(bool(failed))
+        results[entry.name] = result
+    failed, few = (
+        [name for name, result in results.items() if result.startswith(what)]
+        for what in (FAILED, INCONCLUSIVE)
+    )
+    again = f"; again: python -m tests.nightly --seed {seed} --only {' '.join(failed + few)}"
+    told_again = again * bool(failed or few)
+    print(f"{len(failed)} of {len(results)} failed, {len(few)} inconclusive{told_again}")
+    return soaks.FAILED if failed else soaks.INCONCLUSIVE if few else soaks.PASSED
+
+
+def due(entries: Sequence[Entry], record: Path) -> dict[str, str]:
+    """Return why each entry is due, or "", by its name; the oldest first."""
+    played, now = rows(record), datetime.now(UTC)
+    oldest = sorted(entries, key=lambda each: played[each.name].date if each.name in played else "")
+    return {each.name: why_due(each, played.get(each.name), now) for each in oldest}
 
 
 def main(words: Sequence[str] | None = None, entries: Sequence[Entry] = ENTRIES) -> int:
@@ -316,18 +481,28 @@ def main(words: Sequence[str] | None = None, entries: Sequence[Entry] = ENTRIES)
         prog="python -m tests.nightly", description=(__doc__ or "").partition("\n")[0]
     )
     names = [each.name for each in entries]
-    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
+    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help="due or not")
+    parser.add_argument("--all", action="store_true", help="also what is not due")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no entry begins later")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--record", type=Path, default=RECORD, metavar="FILE")
     parser.add_argument("--list", action="store_true", help="print the entries")
     parser.add_argument("--markdown", action="store_true", help="print them as the page has them")
     options = parser.parse_args(words)
-    chosen = [each for each in entries if each.name in options.only]
-    if not (options.list or options.markdown):
-        return night(chosen, options.seed, options.record)
-    lines = [f"{each.name:18} {each.amount:27} {each.plays}" for each in chosen]
-    print(table(chosen) if options.markdown else "\n".join([*lines, ""]), end="")
-    return 0
+    if options.markdown:
+        print(table(entries), end="")
+        return 0
+    reasons = due(entries, options.record)
+    if options.list:
+        played = rows(options.record)
+        for name, reason in reasons.items():
+            date, commit, on, *_ = played.get(name) or (NEVER, "-", "-")
+            print(f"{name:18} {date:16} {commit:9} {on:8} {reason and f'due: {reason}'}".rstrip())
+        return 0
+    chosen = [name for name in reasons if options.all or options.only or reasons[name]]
+    by_name = {each.name: each for each in entries}
+    wanted = [by_name[name] for name in chosen if name in (options.only or names)]
+    return night(wanted, options.seed, options.record, options.minutes)
 
 
 if __name__ == "__main__":

@@ -132,6 +132,20 @@ def test_seconds_that_make_no_sense(option, seconds):
         redlock.using(**{option: seconds})
 
 
+@pytest.mark.parametrize(
+    ("option", "least"),
+    [
+        *(("ttl", "more than 0"), ("max_hold", "more than 0")),
+        *(("wait", "0 or more"), ("min_hold", "0 or more")),
+    ],
+)
+def test_the_least_seconds_are_told(option, least):
+    """An error says whether 0 is enough."""
+    options: dict[str, Any] = {option: -1}
+    with pytest.raises(ValueError, match=rf"^{option} must be {least} seconds.*, not -1$"):
+        redlock("name", **options)
+
+
 @pytest.mark.parametrize("option", ["ttl", "wait", "max_hold", "min_hold"])
 @pytest.mark.parametrize("seconds", [True, False, "5", b"5", [5], 5j])
 def test_seconds_that_are_no_number(option, seconds):
@@ -442,13 +456,21 @@ def test_settings_that_are_empty():
             "node's entry in NODES, as in {'NODES'",
         ),
         ({"TTL": 30_000}, "ttl=30000 (it is in seconds: did you mean 30?) is above MAX_TTL"),
+        ({"LIMIT": 5}, "unknown keys ['LIMIT']: write redlock(name, limit=…); known are"),
+        ({"on_lost": "raise"}, "write redlock(name, on_lost=…)"),
+        ({"SLOTS": 5}, "write redlock(name, limit=…)"),
+        ({"KEEP": 5}, "write redlock(name).once(keep=…)"),
+        ({"TIMEOUT": 5}, "write 'TTL' or 'WAIT' or 'NODE_TIMEOUT'"),
+        ({"EXPIRE": 5}, "write 'TTL'"),
+        ({"NODES": [{"HOST": "a", "PORT": 6379}]}, "write {'URL': 'redis://10.0.0.1:6379/0'}"),
+        ({"NODES": ["sentinel://a:26379/0"]}, "a node stays the same one: name it itself"),
     ],
     ids=str,
 )
 def test_a_misspelt_setting(setting, meant):
-    """The nearest one is named; a mistake like no other is not guessed at."""
+    """The nearest one is named, or where it belongs; one like no other is not guessed at."""
     assert meant in refusal(**setting)
-    assert "did you mean" not in refusal(XYZ=1)
+    assert "unknown keys ['XYZ']; known are" in refusal(XYZ=1)
 
 
 @pytest.mark.parametrize("key", ["host", "port", "path"])

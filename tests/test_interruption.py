@@ -1,7 +1,6 @@
-"""What no interruption can tear: locks, latches, and the jobs of objects that are forgotten.
+"""What no interruption can tear: locks and latches; and the jobs of objects that are forgotten.
 
-Blocks that are torn are in ``tests/leases/test_blocks.py``, and steps that a handler cannot divide
-in ``tests/nodes/test_one_step.py``.
+Blocks that are torn are in ``tests/leases/test_blocks.py``.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ import ast
 import gc
 import sys
 import threading
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,7 +19,7 @@ import pytest
 import django_redlock
 from django_redlock import interruption
 from django_redlock.core.protocol import Waiter
-from django_redlock.interruption import TRIES, Latch, SafeFinalizer, ThreadWakeup, settle
+from django_redlock.interruption import Latch, ThreadWakeup, when_forgotten
 from django_redlock.nodes.queue import LocalQueue
 from tests.support.waiting import eventually
 
@@ -41,9 +39,6 @@ FORBIDDEN = {
     "concurrent": {"futures"},
     "concurrent.futures": {"ThreadPoolExecutor", "ProcessPoolExecutor", "Future"},
     "multiprocessing": {"Process", "Pool", "Queue", "Lock"},
-    "weakref": {
-        "finalize"
-    },  # it never does what an interruption kept it from: see ``SafeFinalizer``
 }
 EXEMPT = {f"testing/{name}.py" for name in ("server", "embedded", "embedded_node")}  # for tests
 
@@ -91,7 +86,6 @@ def test_the_package_uses_nothing_that_an_interruption_leaves_locked():
         ("from threading import Thread, Lock", ["threading.Thread"]),
         ("import queue\nqueue.Queue()", ["queue.Queue"]),
         ("from queue import SimpleQueue", []),
-        ("import weakref\nweakref.finalize(thing, close)", ["weakref.finalize"]),
         ("import concurrent.futures", ["concurrent.futures"]),
         (
             "from concurrent.futures import ThreadPoolExecutor",
@@ -232,128 +226,20 @@ class Thing:
     """Something that can be forgotten."""
 
 
-@pytest.fixture(autouse=True)
-def unchanged() -> Iterator[None]:
-    """No job of a test is left to be done, and none is kept; others are those of other threads."""
-    yield
-    kept = [*interruption.forgotten, *interruption._awaited.copy().values()]
-    assert [each for each in kept if each._job.__module__ == __name__] == []
-
-
-def forgotten_while_interrupted(things: list[Thing], function: str) -> list[str]:
-    """Forget the only thing; the first Python function of this name raises as it begins."""
-    raised: list[str] = []
-
-    def interrupt(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_name == function and not raised:
-            raised.append(function)
-            raise Interruption
-
-    swallowed = []
-    before, sys.unraisablehook = sys.unraisablehook, lambda what: swallowed.append(what.exc_type)
-    sys.setprofile(interrupt)
-    try:
-        things.clear()
-    finally:
-        sys.setprofile(None)
-        sys.unraisablehook = before
-    assert swallowed == [Interruption]
-    return raised
-
-
 @pytest.mark.parametrize("in_a_cycle", [False, True])
-def test_the_job_is_done_at_once(in_a_cycle):
-    """Here where references are counted; in the background where garbage is collected."""
-    done: list[str] = []
+def test_the_job_is_done(in_a_cycle):
+    """At once where references are counted; in the background where garbage is collected."""
+    done: list[int] = []
     thing = Thing()
     if in_a_cycle:
         vars(thing)["itself"] = thing
-    SafeFinalizer(thing, lambda: done.append("job"))
+    when_forgotten(thing, lambda: done.append(threading.get_ident()))
     assert done == []
     del thing
     if in_a_cycle:
         gc.collect()
-        eventually(lambda: done == ["job"])
-    assert done == ["job"]
-
-
-@pytest.mark.nightly
-@pytest.mark.alone
-@pytest.mark.parametrize("function", ["settle", "do", "job"])
-def test_an_interrupted_job_is_done_by_who_looks_next(function):
-    """At the first instruction of the callback, of what it calls, and of the job itself."""
-    done: list[str] = []
-    things = [Thing()]
-
-    def job() -> None:
-        done.append("job")
-
-    SafeFinalizer(things[0], job)
-    forgotten_while_interrupted(things, function)
-    assert done == []
-    settle()
-    assert done == ["job"]
-
-
-@pytest.mark.nightly
-@pytest.mark.alone
-def test_the_library_s_own_loses_it():
-    """The check can fail: ``weakref.finalize`` keeps the job, and never does it."""
-    done: list[str] = []
-    things = [Thing()]
-    last = weakref.finalize(things[0], done.append, "job")
-    forgotten_while_interrupted(things, "__call__")
-    gc.collect()
-    settle()
-    assert done == []
-    last.detach()
-    last()
-
-
-def test_a_job_that_was_interrupted_once_is_done_by_who_looks_next(monkeypatch):
-    """Python swallows what a handler raises in a callback; the job is done all the same."""
-    done: list[str] = []
-    swallowed: list[type[BaseException]] = []
-    left = [Interruption()]
-    monkeypatch.setattr(sys, "unraisablehook", lambda what: swallowed.append(what.exc_type))
-
-    def job() -> None:
-        if left:
-            raise left.pop()
-        done.append("job")
-
-    thing = Thing()
-    SafeFinalizer(thing, job)
-    del thing
-    assert (swallowed, done) == ([Interruption], [])
-    settle()
-    assert done == ["job"]
-
-
-def test_a_job_that_fails_again_and_again_is_given_up():
-    """It keeps nobody from the others."""
-    done: list[str] = []
-
-    def fail() -> None:
-        raise OSError("it cannot be done")
-
-    jobs: list[Callable[[], object]] = [fail, lambda: done.append("job")]
-    things = [Thing() for _ in jobs]
-    for thing, job in zip(things, jobs, strict=True):
-        SafeFinalizer(thing, job)
-    del thing
-    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    try:
-        things.clear()
-    finally:
-        sys.unraisablehook = before
-    for _ in range(TRIES):
-        try:
-            settle()
-        except OSError:
-            continue
-        break
-    assert done == ["job"]
+        eventually(lambda: done)
+    assert [each == threading.get_ident() for each in done] == [not in_a_cycle]
 
 
 def test_nobody_stands_behind_one_who_was_forgotten(monkeypatch):

@@ -25,8 +25,8 @@ PACKAGE = Path(django_redlock.__file__).parent
 FLOORS = (
     "extras",
     "core",
-    "events",
     "interruption",
+    "events",
     "nodes",
     "backend",
     "inspection",

@@ -195,7 +195,7 @@ def attempt(
     """Ask all nodes once for the names; roll back a grant that has no majority.
 
     An attempt that fails wakes the next waiter, if it was woken or had a grant on some node; see
-    ``ours_to_wake``. A signal handler may raise at any call: from the first message to the return
+    ``ours_to_wake``. An interruption may come at any call: from the first message to the return
     every call is inside the ``try``.
 
     Args:

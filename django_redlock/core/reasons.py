@@ -117,7 +117,8 @@ class ReasonCode(enum.StrEnum):
         "restart guard: new here, or started, emptied or promoted a short while ago, "
         "{seconds:.1f} s left",
         "wait, it votes by itself when they are over", 0, "restart guard")
-    EMPTIED = ("emptied", "lost its data; the restart guard counts from now")
+    EMPTIED = ("emptied", "lost its data; votes again when the restart guard is "
+        "over, or at once if RESTART_GUARD is False")
     CLOCK = ("clock", "clocks differ by {seconds:.1f} s, its own and this machine's: let NTP set "
         "the wrong one (CLOCK_SKEW allows {skew:g} s)", "", 0, "clocks differ by {seconds:.1f} s")
     CLUSTER = ("cluster", "is a cluster node; Redlock needs independent masters", INDEPENDENT,
@@ -239,8 +240,8 @@ class ReasonCode(enum.StrEnum):
         "({timeout:g} s), so its replies come too late; raise NODE_TIMEOUT to {enough:g} or more")
     RIGHTS_MISSING = ("rights_missing", "NOPERM: {text}; give the user the rights and the keys of "
         f"the ACL line in {RIGHTS}")
-    EVERYBODY = ("everybody", "asks for no password, so all who reach it can take and delete "
-        "locks; set an ACL user, or let nobody else reach it")
+    EVERYBODY = ("everybody", "asks for no password, so anybody who reaches it can take and "
+        "delete locks; set an ACL user, or let nobody else reach it")
     MAY_FORGET = ("may_forget", "forgets locks that are held when it restarts, and RESTART_GUARD "
         "is False; unless your work may run twice now and then, remove RESTART_GUARD, or set "
         "appendonly yes and appendfsync always")

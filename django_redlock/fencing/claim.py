@@ -54,7 +54,7 @@ def fenced(lease: Holder, queryset: QuerySet[M], field: str | None = None) -> Fe
     if not isinstance(lease, Holder):
         raise TypeError(
             "fenced() takes a lease, as of 'with redlock(…) as lease', and then the rows: "
-            f"fenced(lease, rows). Its first argument is a {type(lease).__name__}"
+            f"fenced(lease, rows). Its first argument is of the type {type(lease).__name__}"
         )
     if isinstance(lease, Lease) and lease.slot is not None:
         raise TypeError(NO_SLOT.format(lease.name))

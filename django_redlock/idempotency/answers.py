@@ -57,7 +57,9 @@ _DETAILS: Final = {
         "This request was not carried out, because nobody is logged in: its Idempotency-Key could "
         "be that of somebody else."
     ),
-    "lacks": gettext_noop("This request was not carried out, because it lacks what it needs."),
+    "lacks": gettext_noop(
+        "This request was not carried out, because it lacks a value that its key is made of."
+    ),
     "size": gettext_noop("This request was not carried out, because its content is too large."),
     "other": gettext_noop(
         "This request was not carried out, because its Idempotency-Key was sent before with "

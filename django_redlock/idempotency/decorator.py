@@ -149,10 +149,10 @@ def idempotent(
             the view's arguments, or a function, as for ``single_flight``. None: the header
             ``Idempotency-Key``, or the field of ``{% idempotency_key %}`` in a form.
         scope: whose keys they are; the same. None: the user's, else the session's; a request with
-            neither is answered 400.
+            neither gets a 400.
         keep: for how long an answer is replayed: a ``timedelta``, or seconds. Afterwards the same
             key is a new request.
-        required: whether a request without a key is answered 400. False: it runs as if the view
+        required: whether a request without a key gets a 400. False: it runs as if the view
             were not decorated.
         methods: the HTTP methods that are meant, and HEAD with GET; others pass.
         using: the database that the view writes to. The record is written to it in the same
@@ -229,7 +229,7 @@ class IdempotentLock(ViewLock):
 
     Attributes:
         keep: the time for which a record is kept.
-        required: whether a request without a key is answered 400.
+        required: whether a request without a key gets a 400.
         using: the database that the view writes to; None: that of the routers.
         storing: decides what is stored of a response.
         by_session: whether clients without a user are told apart by their session.
@@ -378,7 +378,7 @@ class IdempotentLock(ViewLock):
         # The log tells the developer what the client cannot mend: a person knows nothing of keys.
         of_clients = {"size", "other"} if self._key_is_sent else {"size"}
         if error.why not in of_clients | (OF_PROGRAMS if wants_json(request) else set()):
-            text = f"a request to the idempotent of {self.line} is answered {error.status}"
+            text = f"a request to the idempotent of {self.line} gets a {error.status}"
             self.log(logging.WARNING, text, error)
         # A form that is opened again has a new key, and a session.
         helps = error.why != "size" and (error.why != "other" or self._key_is_sent)

@@ -24,7 +24,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 
 from django_redlock import redlock
 from django_redlock.core.names import is_record
-from django_redlock.locks.advice import unknown_keywords
+from django_redlock.locks.advice import advised, unknown_keywords
 from django_redlock.locks.atomic import checked_using
 
 from .decorator import DAY, TRIES, WAIT
@@ -130,6 +130,7 @@ class IdempotentWork:
         return True
 
 
+@advised("idempotent_work('charge', order_id): a scope and a key")
 def idempotent_work(
     scope: str,
     key: object,

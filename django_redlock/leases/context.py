@@ -26,7 +26,6 @@ def push(lease: Lease) -> None:
     """Make ``lease`` the innermost one; drop leases that have ended.
 
     A long stack is looked through only when its innermost lease has ended, or it has doubled.
-    A lease that a signal handler takes meanwhile, and holds, may be missing here from then on.
     """
     stack = _stack.get()
     if stack and stack[-1]() is None:  # as nearly always: the last block is over

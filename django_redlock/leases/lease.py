@@ -6,8 +6,8 @@ holder that still relies on a lease while its key is already gone would be a sec
 
 A lease that is over is never revived, and it is lost at most once. What the section "decisions"
 has asks no node: it takes in what they replied, and says what is to be told. Threads share a lease:
-what must not come apart is decided under its lock, which is written in C, so that a signal
-handler's exception cannot leave it locked.
+what must not come apart is decided under its lock, which is written in C, so that no interruption
+leaves it locked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from django_redlock.core.quorum import NO, answer_of, count, majority_denies, re
 from django_redlock.core.reasons import Reason, ReasonCode, because, describe
 from django_redlock.core.slots import MOST, label_of, label_with, slot_of
 from django_redlock.events import Event, EventKind, VoteCount, log_fields
-from django_redlock.interruption import collector
+from django_redlock.interruption import why_not_here
 from django_redlock.nodes.background import running_loop
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Lease:
         self._min_hold = min_hold
         self._on_lost = on_lost
         self._pid = os.getpid()  # a forked child holds none of its parent's leases
-        self._changing = threading.RLock()  # re-entrant: a signal handler may lock, too
+        self._changing = threading.RLock()  # re-entrant: a handler may release it
 
     def __repr__(self) -> str:
         state = "lost" if self.lost else self.phase.value
@@ -286,7 +286,7 @@ class Lease:
         """
         if self._pid != os.getpid():
             self._warn_of_parent()
-        elif collector.runs_here():
+        elif why_not_here():
             self.backend.run_elsewhere(self._releasing())
         else:
             self.backend.run(self._releasing())
@@ -298,7 +298,7 @@ class Lease:
         """
         if self._pid != os.getpid():
             self._warn_of_parent()
-        elif running_loop() is None or collector.runs_here():
+        elif running_loop() is None or why_not_here():
             self.release()  # a coroutine is closed after its loop, or by the collector
         else:
             await self.backend.arun(self._releasing())
@@ -416,13 +416,9 @@ class Lease:
 
     def _change(self, deadline: float = -math.inf, touched: frozenset[int] = frozenset()) -> None:
         """Put the deadline off, and add nodes to those that may have its keys."""
-        while True:
-            before = self.grant
-            later, more = max(deadline, before.deadline), before.touched | touched
-            after = before._replace(deadline=later, touched=more)
-            if self.grant is before:  # no call from here on: a signal handler may extend it, too
-                self.grant = after
-                return
+        before = self.grant
+        later, more = max(deadline, before.deadline), before.touched | touched
+        self.grant = before._replace(deadline=later, touched=more)
 
     def _become_unknown(self, asked: float) -> bool:
         """Note that a renewal failed, unless that is noted, or another extension succeeded."""

@@ -36,7 +36,7 @@ from django_redlock.core.hold import Outcome
 from django_redlock.core.policy import boottime
 from django_redlock.core.protocol import Grant, Request, Steps
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.interruption import ThreadWakeup, drain, first
+from django_redlock.interruption import ThreadWakeup, drain, first, in_steps
 from django_redlock.nodes.background import PerLoop, WorkerThreads, call_in_child, running_loop
 
 from .lease import Lease, Schedule
@@ -90,16 +90,14 @@ class Chunk:
         entries: the ``Due`` of each lease.
         first: a lower bound of their due times.
         earliest: a lower bound of their ``not_before``.
-        puts: the number of entries that were noted; shows ``find_first`` that it was interrupted.
         full: True if no lease is added any more.
     """
 
-    __slots__ = ("earliest", "entries", "first", "full", "puts")
+    __slots__ = ("earliest", "entries", "first", "full")
 
     def __init__(self) -> None:
         self.entries: dict[Reference, Due] = {}
         self.first = self.earliest = math.inf
-        self.puts = 0
         self.full = False
 
     def forget(self, lease: Lease) -> None:
@@ -120,21 +118,15 @@ class Chunk:
             self.entries.pop(reference, None)
 
     def note(self, due: Due) -> None:
-        """Note that a lease was given this entry; no call here lets a signal handler run."""
-        self.puts += 1
-        if due.at < self.first:  # noqa: PLR1730 - after a call, a handler's time could be lost
-            self.first = due.at
-        if due.not_before < self.earliest:  # noqa: PLR1730 - as above
-            self.earliest = due.not_before
+        """Note that a lease was given this entry."""
+        self.first = min(self.first, due.at)
+        self.earliest = min(self.earliest, due.not_before)
 
     def find_first(self) -> None:
-        """Find the first times again, unless a signal handler has noted others meanwhile."""
-        puts = self.puts
+        """Find the first times again."""
         entries = list(self.entries.values())  # in one step: other threads may forget leases
-        first = min(map(attrgetter("at"), entries), default=math.inf)
-        earliest = min(map(attrgetter("not_before"), entries), default=math.inf)
-        if puts == self.puts:
-            self.first, self.earliest = first, earliest
+        self.first = min(map(attrgetter("at"), entries), default=math.inf)
+        self.earliest = min(map(attrgetter("not_before"), entries), default=math.inf)
 
     def tidy_up(self) -> Iterator[Grant]:
         """Drop leases that the program has forgotten without releasing them; yield their grants."""
@@ -198,18 +190,15 @@ class RenewalSchedule:
 
     def add(self, lease: Lease) -> float:
         """Schedule a lease until it ends; return when there is something to do for it first."""
-        due, reference, before = self._due_of(lease), weakref.ref(lease), lease.schedules
-        while True:  # a signal handler may fill the chunk before the lease is in it
-            chunk = self._newest
-            if chunk.full or len(chunk.entries) >= MOST:
-                chunk = self._next_chunk()
-            schedules, longer = self._added
-            if schedules is not before or longer[-1] is not chunk:
-                schedules, longer = self._added = before, (*before, chunk)
-            lease.schedules = longer  # many leases share the tuple
-            if not chunk.full:  # no call between this and the next statement
-                chunk.entries[reference] = due
-                break
+        due, before, chunk = self._due_of(lease), lease.schedules, self._newest
+        if len(chunk.entries) >= MOST:
+            chunk = self._next_chunk()
+        schedules, longer = self._added
+        if schedules is not before or longer[-1] is not chunk:
+            longer = (*before, chunk)
+            self._added = before, longer
+        lease.schedules = longer  # many leases share the tuple
+        chunk.entries[weakref.ref(lease)] = due
         chunk.note(due)
         return due.at
 
@@ -219,7 +208,7 @@ class RenewalSchedule:
         self._turns += 1
         for chunk in (newest, chunks[self._turns % len(chunks)]):
             self.forgotten.extend(chunk.tidy_up())
-        if newest.full or len(newest.entries) > MOST // 2:
+        if len(newest.entries) > MOST // 2:
             self._drop_empty(chunks)
             chunk = Chunk()
             self._chunks[chunk] = chunk
@@ -279,20 +268,15 @@ class RenewalSchedule:
             due = []
         over.sort(key=attrgetter("deadline"))
         due.sort(key=attrgetter("due.at"))
-        taken = [each.lease for each in over], [each.lease for each in due]
-        try:
-            for each in found:
-                each.chunk.put(each.lease, each.due)
-            for each in due:
-                each.chunk.put(each.lease, self._due_of(each.lease, waiting=False))
-            for each in over:
-                each.chunk.forget(each.lease)
-            for chunk in chunks:
-                chunk.find_first()
-        except BaseException:  # a signal handler's, in the thread of an event loop
-            _put_back(found)
-            raise
-        return taken
+        for each in found:
+            each.chunk.put(each.lease, each.due)
+        for each in due:
+            each.chunk.put(each.lease, self._due_of(each.lease, waiting=False))
+        for each in over:
+            each.chunk.forget(each.lease)
+        for chunk in chunks:
+            chunk.find_first()
+        return [each.lease for each in over], [each.lease for each in due]
 
     def _look(self, chunk: Chunk, now: float) -> Iterator[Found]:
         """Yield the leases in a chunk that may be due; drop those that have ended."""
@@ -311,12 +295,6 @@ class RenewalSchedule:
 def _is_watched(lease: Lease | None) -> TypeGuard[Lease]:
     """Return True if there may still be something to do for a lease."""
     return lease is not None and (lease.held or lease.untold)
-
-
-def _put_back(found: Iterable[Found]) -> None:
-    """Undo an interrupted ``take``."""
-    for each in found:
-        each.chunk.put(each.lease, each.due)
 
 
 # -- what is asked --------------------------------------------------------------------------------
@@ -437,10 +415,8 @@ class LoopWatchdog:
     ``asyncio.run`` would cancel a task before the holders' own clean-up, and a loop that is closed
     would warn about it. The timer keeps the watchdog, and nothing keeps the loop.
 
-    An exception may end any of these callbacks at any call: that of a signal handler, or the exit
-    that a listener wants. So a callback gives back what it took, in a ``finally``; the future of a
-    request says whether the request is on its way; and each timer that fires looks at the schedule,
-    also one that is out of date. What an exception makes the loop miss, the thread renews later.
+    An exception may end any of these callbacks at any call: that of an interruption, or the exit
+    that a listener wants. What the loop misses by that, the thread renews later.
     """
 
     def __init__(self) -> None:
@@ -457,7 +433,7 @@ class LoopWatchdog:
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         when, now = self.schedule.next(), boottime()
-        # A timer that should have fired may have been interrupted.
+        # A timer that should have fired may not have come to its end.
         if when < self._timer or (self._timer <= now and when < math.inf):
             left = max(0.0, when - now)
             # In an empty context: that of the lock's caller is not the timer's.
@@ -467,17 +443,15 @@ class LoopWatchdog:
     def _look(self, when: float, loop: asyncio.AbstractEventLoop) -> None:
         if when == self._timer:
             self._timer = math.inf
-        due: list[Lease] = []
         try:
             over, due = self.schedule.take(boottime())
             for backend, batch in batches(due):
                 self._queued.setdefault(id(backend.group), deque()).append((backend, batch))
-            due = []
             watchdog.tell([lease for lease in over if lease.run_out() or lease.untold])
             for kind in tuple(self._queued):
                 self._ask_next(kind, loop)
         finally:
-            self._renew_later(due, loop)
+            self._set_timer(loop)
 
     def _ask_next(self, kind: int, loop: asyncio.AbstractEventLoop) -> None:
         """Send the next renewal, or else a heal, to this group, unless one is on its way."""
@@ -485,18 +459,14 @@ class LoopWatchdog:
         if asked is not None:
             if not asked[1].done():
                 return
-            self._asked.pop(kind, None)  # an interruption kept it from being heard
+            self._asked.pop(kind, None)  # an exception kept it from being heard
             leases = (reference() for reference in asked[0])
             self._renew_later([lease for lease in leases if lease is not None], loop)
         while (renewal := self._next(kind)) is not None:
-            try:
-                replied = self._go_on(renewal, renewal.steps(), kind, loop)
-                if replied is not None:
-                    self._asked[kind] = tuple(map(weakref.ref, renewal.leases)), replied
-                    return
-            except BaseException:
-                self._renew_later(renewal.leases, loop)
-                raise
+            replied = self._go_on(renewal, renewal.steps(), kind, loop)
+            if replied is not None:
+                self._asked[kind] = tuple(map(weakref.ref, renewal.leases)), replied
+                return
 
     def _next(self, kind: int) -> RenewalBatch | Healing | None:
         """Take out what this group is asked next: no heal while a renewal waits."""
@@ -550,17 +520,13 @@ class LoopWatchdog:
         replied: asyncio.Future[Any],
     ) -> None:
         before = self._asked.get(kind)
-        ours = before is not None and before[1] is replied
-        again: asyncio.Future[Any] | None = None
-        try:
-            again = self._go_on(renewal, steps, kind, loop, replied)
-        finally:
-            if ours and before is not None:
-                if again is None:
-                    self._asked.pop(kind, None)
-                else:
-                    self._asked[kind] = before[0], again
-            self._ask_next(kind, loop)
+        again = self._go_on(renewal, steps, kind, loop, replied)
+        if before is not None and before[1] is replied:
+            if again is None:
+                self._asked.pop(kind, None)
+            else:
+                self._asked[kind] = before[0], again
+        self._ask_next(kind, loop)
 
     def _renew_later(self, leases: Sequence[Lease], loop: asyncio.AbstractEventLoop) -> None:
         for lease in leases:
@@ -610,7 +576,7 @@ class Watchdog:
 
     def reset(self) -> None:
         """Forget all leases, as a forked child must: they are its parent's."""
-        self._lock = threading.RLock()  # re-entrant: a signal handler may lock, too
+        self._lock = threading.RLock()  # re-entrant: collecting garbage may get here, too
         self._wakeup = ThreadWakeup()
         self._own = RenewalSchedule()
         self._of_loops = RenewalSchedule(lag=LAG, grace=GRACE)
@@ -623,6 +589,17 @@ class Watchdog:
 
     def watch(self, lease: Lease) -> None:
         """Watch a lease until it ends."""
+        in_steps(self._add, lease)
+        if not self._running:
+            _warn_of_uwsgi()
+            if not self._workers.offer("watch", self._run, again=False):
+                # the next lease tries again
+                logger.warning(
+                    "no watchdog: leases end with their ttl, and on_lost is not called: "
+                    "no thread can start"
+                )
+
+    def _add(self, lease: Lease) -> None:
         loop = running_loop()
         if loop is not None:
             self._in_loops.of(loop).watch(lease, loop)
@@ -631,13 +608,6 @@ class Watchdog:
             if when < self._sleeps_until:
                 self._woken_for = min(when, self._woken_for)
                 self._wakeup.wake()
-        if not self._running:
-            _warn_of_uwsgi()
-            if not self._workers.offer("watch", self._run, again=False):
-                # the next lease tries again
-                logger.warning(
-                    "no watchdog: leases end with their ttl, untold: no thread can start"
-                )
 
     def held(self) -> list[Lease]:
         """Return the leases of this process that have time left; asks no node, and locks nothing.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from django_redlock.core.names import did_you_mean, looks_unfilled
@@ -20,7 +20,7 @@ logger = logging.getLogger("django_redlock")
 MIGRATE: Final = f"What other clients' keywords become: {DOCS}how-to/migrate.html#keywords"
 # Of other packages and of other people: what they mean here, where the callable takes it.
 KEYWORDS: Final = {
-    "timeout": ("ttl", "wait"),
+    "timeout": ("ttl", "wait", "node_timeout"),
     **dict.fromkeys(("expire", "expires", "expiry", "lease", "lock_expiry"), ("ttl",)),
     **dict.fromkeys(("blocking", "blocking_timeout", "retry", "sleep"), ("wait",)),
     **dict.fromkeys(("slots", "max", "k", "n", "size", "concurrency"), ("limit",)),
@@ -74,6 +74,19 @@ def _hint(given: str, what: str, taken: list[str]) -> str:
     if meant:
         return f": write {' or '.join(meant)}"
     return "" if given in OURS or not given.isidentifier() else did_you_mean(given, taken)
+
+
+def unknown_setting(key: object, known: Collection[str]) -> str:
+    """Return what to write in place of a key that ``REDLOCK`` does not have; "": none is near."""
+    word = str(key).lower()
+    meant = KEYWORDS.get(word, () if word.upper() in known else (word,))
+    if word in OF_LOCKS:
+        return f": write {OF_LOCKS[word]}"
+    if settings := [repr(each.upper()) for each in meant if each.upper() in known]:
+        return f": write {' or '.join(settings)}"
+    if options := [f"redlock(name, {each}=…)" for each in meant if each in OURS]:
+        return f": write {' or '.join(options)}"
+    return did_you_mean(str(key), known)
 
 
 def unknown_attribute(owner: object, name: str) -> AttributeError:

@@ -178,6 +178,8 @@ def from_url(
     """
     if not url.startswith(SCHEMES):
         msg = f"the URL must begin with one of {', '.join(SCHEMES)}, as in redis://host:6379/0"
+        if "sentinel" in url.partition("://")[0]:
+            msg += "; Sentinel replaces a server, and a node stays the same one: name it itself"
         raise ValueError(msg)
     try:
         found = parse_url(url)

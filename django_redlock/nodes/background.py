@@ -1,9 +1,9 @@
 """Background threads, forked children, and objects of event loops.
 
 **Threads whose start cannot be interrupted.** ``threading.Thread.start`` waits until the thread
-runs; an exception that a signal handler raises in that wait leaves a thread that never runs its
-function (and prints a traceback). ``_thread.start_new_thread`` is one step: it started, or it did
-not. Such threads end silently with the process, as daemon threads do.
+runs; an interruption of that wait leaves a thread that never runs its function (and prints a
+traceback). ``_thread.start_new_thread`` is one step: it started, or it did not. Such threads end
+silently with the process, as daemon threads do.
 
 **Forks.** A child has one thread: the one that forked. A lock that another thread of the parent
 held at that moment is held for ever in the child. So each object that outlives a call and has a

@@ -4,8 +4,8 @@ redis-py opens it (TLS, AUTH, SELECT) and closes it; in between this module uses
 blocking, because a late reply must neither hold up a caller nor cost the connection. ``owed`` has
 the requests without a reply: a caller that reads for a later one settles the earlier ones first.
 
-A reply that does not echo its request's nonce means that the stream is out of step (an exception
-from a signal handler can do that): it is no vote, and the connection is closed.
+A reply that does not echo its request's nonce means that the stream is out of step (an interruption
+can do that): it is no vote, and the connection is closed.
 
 The first half of this module is the request on the wire: its bytes, and who hears the vote.
 """
@@ -34,7 +34,7 @@ from django_redlock.core.protocol import (
     Vote,
 )
 from django_redlock.core.reasons import ReasonCode
-from django_redlock.interruption import SafeFinalizer, drain
+from django_redlock.interruption import drain, when_forgotten
 
 from . import admission, faults, replies, scripts
 from .faults import complaint, turns_away
@@ -159,8 +159,8 @@ def pack(ask: Request, index: int) -> bytes:
         parts += ("",)  # where each connection puts its node's epoch
     if ask.each is not None:
         parts += (str(ask.each[index]),)
-    # Texts only: hiredis (3.5) turns numbers into text by a call in which a signal handler may
-    # raise, does not look, and crashes the process.
+    # Texts only: hiredis (3.5) turns numbers into text by a call that an interruption may end, does
+    # not look, and crashes the process.
     whole: bytes = hiredis.pack_command(parts)  # type: ignore[arg-type]
     return whole
 
@@ -262,9 +262,6 @@ class Connection:
         looped: whether an event loop has the connection, and sends later what the socket does not
             take at once.
         in_set: whether a ``ConnectionSet`` has the connection, and alone writes to it.
-        given: whether the node has the connection back. The earlier user may not touch it from then
-            on: another thread may have it. Until then an interruption leaves it to the undo of its
-            grant.
         unsent: number of bytes that are still to be sent; reading sends them, too.
         backlog: number of bytes of the requests without a reply.
         incomplete: number of bytes of a reply that has not come as a whole.
@@ -285,7 +282,7 @@ class Connection:
         self._connection = connection  # keeps the socket open
         # In a cycle, as a loop that is closed without shutting down leaves one, the __del__ of
         # redis-py's connection may come after that of its socket.
-        SafeFinalizer(self, connection.disconnect)
+        when_forgotten(self, connection.disconnect)
         # redis-py has no public name for the socket in all its supported versions.
         self.socket: socket.socket = connection._sock  # type: ignore[assignment] # noqa: SLF001
         self.socket.settimeout(0)
@@ -300,7 +297,7 @@ class Connection:
         self.owed: deque[OnWire] = deque()
         self.fault: Reason | None = None
         self.spoiled, self.looped, self.in_set, self._sending = 0.0, False, False, False
-        self.given = self.turned_away = False
+        self.turned_away = False
         self._loads_since = math.inf  # ``time.monotonic`` of the first LOADING
         self.tls = isinstance(self.socket, ssl.SSLSocket)
         self._using = threading.RLock() if self.tls else contextlib.nullcontext()
@@ -310,7 +307,7 @@ class Connection:
         self.unsent = self.backlog = self.incomplete = 0
         self._unasked = False  # whether nothing of what is in owed has been sent yet
         self._loading: set[Command] = set()
-        self._writing = threading.RLock()  # re-entrant: a signal handler may lock, too
+        self._writing = threading.RLock()
 
     def silent_for(self, now: float) -> float:
         """Return the seconds for which the node has owed a reply and sent none."""
@@ -343,12 +340,10 @@ class Connection:
             return False
         if self.backlog and not has_room(self, owed[0], size):
             return False
-        more, more_bytes = (packed,), len(packed)
-        # No call from here on: a signal handler may write, too, and all must leave in this order.
         self._unasked = self._unasked or not self.owed
         self.owed += owed
-        self._unsent += more
-        self.unsent, self.backlog = self.unsent + more_bytes, self.backlog + size
+        self._unsent.append(packed)
+        self.unsent, self.backlog = self.unsent + len(packed), self.backlog + size
         return True
 
     def owes(self, nonce: bytes) -> bool:
@@ -366,9 +361,9 @@ class Connection:
         """Send what the socket takes without waiting; return whether that was all."""
         with self._writing:
             if self._sending or self.fault or not self._unsent:
-                return not self._sending  # a signal handler's call, in the middle of another one
-            self._sending = True
-            try:  # no call before it: what is interrupted here must not seem to be sending for ever
+                return not self._sending
+            try:
+                self._sending = True
                 data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
                 sent = self._stream.send(data)
                 if sent and self._unasked:

@@ -279,7 +279,7 @@ class LoopConnection:
         silent = connection.silent_for(now)
         if connection is self.connection:
             self._send_late(loop)
-        if connection.fault:  # an interruption kept us from hearing so
+        if connection.fault:  # what was to hear so may have been interrupted
             return math.inf
         if silent > self.timeout and connection is self.connection:
             self.read(loop)  # perhaps this loop did not look
@@ -287,7 +287,7 @@ class LoopConnection:
         return silent
 
     def _unheard(self, attempt: ConnectAttempt, now: float) -> bool:
-        """Whether it was done long ago: an interruption kept us from hearing of it."""
+        """Whether it was done long ago, and what was to hear so was interrupted."""
         return attempt.done.is_set() and now > attempt.wanted + LATE
 
     def _opened(self, loop: asyncio.AbstractEventLoop, attempt: ConnectAttempt) -> None:
@@ -320,7 +320,7 @@ class LoopConnection:
             self._flush(loop)
 
     def _give_up(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
-        """Close what a signal handler's exception has left out of step, or unread."""
+        """Close what an interruption has left out of step, or unread."""
         connection.close(INTERRUPTED)
         if self.connection is connection:
             self._drop(loop)
@@ -427,7 +427,7 @@ class LoopConnection:
             loop.remove_writer(connection.fileno)
 
     def _send_late(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Send what should have left long ago: an interruption may have kept it."""
+        """Send what should have left long ago, if its flush was interrupted."""
         if self.connection is not None and self.connection.unsent and not self._blocked:
             self._flush(loop)
 
@@ -487,10 +487,9 @@ class Batch:
     * A node is not connected: the round waits for it as long as is worth it (``Round.awaits``).
     * A task is cancelled: its round stays in the list and in the streams; nobody hears its votes.
       Where the list is taken apart, only what undoes is still asked.
-    * A signal handler raises while the list is written to a node: that connection is closed, since
-      half of a request may be in it. The votes of this node are unknown, and its next connection
-      carries what is to be undone. The other nodes are written to in the loop's next tick. If the
-      exception kept the list from leaving at all, the next request or the timer sends it.
+    * The writing to a node is interrupted: that connection is closed, since half of a request may
+      be in it. The votes of this node are unknown, and its next connection carries what is to be
+      undone. The other nodes are written to in the loop's next tick.
     * A connection is lost: each round hears an unknown vote of that node.
     * A node owes a reply: the round waits until the node has been silent for the node timeout. That
       counts from its last reply: behind a thousand other requests a round may wait longer for a
@@ -569,14 +568,12 @@ class Batch:
             self._left = True
         pieces = parts(self.rounds)
         while self._unwritten:
-            place = self._unwritten[-1]
+            place = self._unwritten.pop()
             try:
                 sent = every[place].put_all(self.rounds, pieces, self._size, self._loop)
             except BaseException:
-                self._unwritten.pop()
                 self._not_sent(self.rounds, place, INTERRUPTED)
                 raise
-            self._unwritten.pop()
             if not sent:
                 self._not_sent(self.rounds, place, None)
 
@@ -712,7 +709,7 @@ class Batch:
 
     def _look_at(self, when: float) -> None:
         before, self._since = self._timer, time.monotonic()
-        # Cancelled last, for an interruption may come between.
+        # Cancelled last: a lost timer would be a hang.
         self._timer = self._connections.timers.set(when, self, self._loop)
         self._due = when
         cancel(before)
@@ -793,7 +790,7 @@ class TimerHeap:
         self._timers: list[Timer] = []
         self._order = itertools.count()
         self._many = FEW
-        # The loop's own; the second, should an interruption hit the first.
+        # The loop's own; the second in case that the first is interrupted: that would be a hang.
         self._handles: tuple[asyncio.TimerHandle, ...] = ()
         self._next = math.inf  # when the first of them is due
 
@@ -829,7 +826,7 @@ class TimerHeap:
                     heapq.heappop(self._timers)
                     if not over:
                         batch.look_again(when, now)
-                except BaseException:  # a signal handler's: look once more
+                except BaseException:  # look once more
                     heapq.heappush(self._timers, [now, next(self._order), batch])
                     raise
         finally:

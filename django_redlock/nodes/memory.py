@@ -171,7 +171,7 @@ class MemoryNode:
     def get(self, key: str) -> str | None:
         """The value of a key that has not expired."""
         now = self.clock()
-        if key not in self.keys:  # no call from here on: a signal handler may lock, too
+        if key not in self.keys:
             return None
         value, expiry = self.keys[key]
         if expiry is not None and now >= expiry:

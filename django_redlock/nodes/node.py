@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from django_redlock.core.policy import boottime
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.reasons import Reason, ReasonCode, because, code_of, describe
-from django_redlock.interruption import Latch, drain, first, remove, taken
+from django_redlock.interruption import Latch, aloud, drain, first, remove
 
 from . import replies
 from .admission import SKEW, ServerInfo, duplicated, guarded, wrong_clock
@@ -189,7 +189,7 @@ class Node:
 
     def reset(self) -> None:
         """Close and forget every socket, as a forked child must; its parent's stay as they are."""
-        self._lock = threading.RLock()  # re-entrant: a signal handler may lock, too
+        self._lock = threading.RLock()  # re-entrant: a forgotten place in a queue is given up here
         self._free: list[Connection] = []
         self._stalled: list[Connection] = []
         self.unanswered: dict[str, Connection] = {}
@@ -201,7 +201,7 @@ class Node:
         for connection in tuple(self._opened_here):
             connection.socket.close()  # sends nothing, not even the end of the stream
         self._opened_here = weakref.WeakSet()
-        self._attempts: weakref.WeakSet[ConnectAttempt] = weakref.WeakSet()  # or interrupted
+        self._attempts: weakref.WeakSet[ConnectAttempt] = weakref.WeakSet()
         self._backoff = 0.0
         self._tried = self._retry_at = self._failed_at = float("-inf")
         self._turned_away = float("-inf")  # time.monotonic
@@ -245,7 +245,11 @@ class Node:
         with self._lock:
             if self._stalled:
                 self._read_stalled(now)
-            while not self._stalled and (connection := taken(self._free.pop)) is not None:
+            while not self._stalled:
+                try:
+                    connection = self._free.pop()
+                except IndexError:
+                    return None
                 if not (connection.owed or connection.guarded or connection.fault):
                     return connection
                 if (silent := connection.silent_for(now)) > self.timeout:
@@ -262,39 +266,23 @@ class Node:
                     return connection
         return None
 
-    def take_behind(
-        self, nonce: str, now: float, have: Callable[[Connection], object]
-    ) -> tuple[Connection | None, bool]:
+    def take_behind(self, nonce: str, now: float) -> tuple[Connection | None, bool]:
         """Return a connection to undo ``nonce`` on, and whether the caller alone has it.
 
         It is the one that owes the reply to the grant, if any: an undo that overtakes its grant
         undoes nothing.
-
-        Args:
-            have: called with a connection that the caller alone has.
         """
         with self._lock:
-            if connection := self._owing(nonce):
-                try:
-                    ours = self._forget(connection) or bool(connection.spoiled)
-                    if ours:
-                        have(connection)
-                except BaseException:  # a signal handler's: only the next undo may still use it
-                    connection.spoiled = time.monotonic()
-                    self._forget(connection)
-                    raise
-                if ours:  # else when the undo is written: until then an interruption needs it here
-                    self.unanswered.pop(nonce, None)
-                return connection, ours
+            connection = self._owing(nonce)
             self.unanswered.pop(nonce, None)
+            if connection:
+                return connection, self._forget(connection) or bool(connection.spoiled)
             if connection := self._lent_owing(nonce):
                 return connection, False
         connection = self.take(now)
         with self._lock:
             if connection is None and self._stalled:
                 connection = self._stalled.pop()  # it is stalled again: see give()
-        if connection is not None:
-            have(connection)
         return connection, True
 
     def _forget(self, connection: Connection) -> bool:
@@ -316,14 +304,12 @@ class Node:
         """Return another connection than a loop's own, to undo ``nonce`` behind its grant, or None.
 
         There can be one only if the nonce is in ``unanswered``, or another loop has one ``lent``.
-        The caller removes the nonce when the undo is written: an interruption before that must
-        not lose the connection.
         """
         with self._lock:
             connection = self._owing(nonce)
+            self.unanswered.pop(nonce, None)
             if connection and not (connection.spoiled or connection is mine):
                 return connection
-            self.unanswered.pop(nonce, None)
             return self._lent_owing(nonce, mine)
 
     def _owing(self, nonce: str) -> Connection | None:
@@ -335,7 +321,7 @@ class Node:
     def _lent_owing(self, nonce: str, mine: Connection | None = None) -> Connection | None:
         if not self.lent:  # looking through it is slow
             return None
-        for reference in self.lent.keyrefs():  # a list: a signal handler may run an event loop
+        for reference in self.lent.keyrefs():  # a list: other threads may change it
             each = reference()
             if each and each is not mine and not each.fault and _owes(each, nonce):
                 return each
@@ -362,7 +348,7 @@ class Node:
     def give(self, connection: Connection, nonce: str | None, now: float) -> None:
         """Take a connection back, which may still owe the reply to the grant of ``nonce``.
 
-        It is ``given`` in the instruction before another thread can find it, with no call between.
+        One that an interruption has spoiled serves the undo of that grant, and nothing else.
         """
         owes = nonce is not None and bool(connection.owed) and _owes(connection, nonce)
         if connection.spoiled and not owes:
@@ -380,11 +366,8 @@ class Node:
                 self._remember(nonce, connection)
             connection.in_set = False
             if connection.spoiled:
-                connection.given = True
-                self._forget(connection)
                 return
             if (silent := silence(connection, now, self.timeout)) > self.timeout:
-                connection.given = True
                 self._stalled.append(connection)
                 self.down_reason = self.down_reason or no_answer(silent)
                 return
@@ -392,21 +375,8 @@ class Node:
                 self.down_reason = None  # the node replies, even if another connection failed
             self._keep(connection)
 
-    def leave(self, connection: Connection, nonce: str | None) -> None:
-        """Keep a connection for the undo of ``nonce`` alone: giving it back was interrupted.
-
-        One that owes no reply to this grant serves nobody any more, and closes with its last user.
-        """
-        if nonce is None or connection.given or connection.fault:
-            return
-        if _owes(connection, nonce):
-            connection.in_set, connection.spoiled = False, time.monotonic()
-            with self._lock:
-                self._remember(nonce, connection)
-
     def _keep(self, connection: Connection) -> None:
         if len(self._free) < SPARE:
-            connection.given = True
             self._free.append(connection)
         else:
             connection.close(SURPLUS)
@@ -438,9 +408,8 @@ class Node:
                 self._free.append(connection)
             self.down_reason = None
         silent = [each.silent_for(now) for each in tuple(self._stalled)]
-        why = no_answer(max(silent, default=0.0))
-        if self._stalled:  # no call from here on: a signal handler may find that the node is back
-            self.down_reason = why
+        if silent:
+            self.down_reason = no_answer(max(silent))
 
     def settle(self, now: float) -> bool:
         """Read the idle connections; return whether the reply to an undo is still missing.
@@ -498,15 +467,20 @@ class Node:
             self._note_turned_away()
             if self.down or (self.down_reason and not urgent):
                 due = self._tried + LEAST_BACKOFF if urgent else self._retry_at
-                # An interruption may have lost an attempt: do not wait for it for ever.
+                # A thread that connects may be stuck: do not wait for it for ever.
                 trying = len(self._attempts) > 0 and now < self._tried + LONGEST_ATTEMPT
                 if trying or now < due:
                     return None
             self._tried = now
             attempt = ConnectAttempt(then)
             self._attempts.add(attempt)
-        if self.threads.offer("open", partial(self._open, attempt), most=MOST_ATTEMPTS):
-            return attempt
+        try:
+            if self.threads.offer("open", partial(self._open, attempt), most=MOST_ATTEMPTS):
+                return attempt
+        except BaseException:  # no thread may have begun: the next call must not wait for that
+            self._attempts.discard(attempt)
+            self.forgo(attempt)
+            raise
         with self._lock:
             self._attempts.discard(attempt)
             self.unopened = because(ReasonCode.NO_THREAD)
@@ -675,13 +649,9 @@ def _owes(connection: Connection, nonce: str) -> bool:
 def _read_each(idle: list[Connection], some: Iterable[Connection]) -> Iterator[Connection]:
     """Yield some of the connections of a list, each taken out of it first, and read then."""
     for connection in some:
-        try:
-            if remove(connection, idle):
-                connection.read()
-                yield connection
-        except BaseException:  # a signal handler's; the connection may be in no list now
-            connection.close(INTERRUPTED)
-            raise
+        if remove(connection, idle):
+            connection.read()
+            yield connection
 
 
 # -- undos ----------------------------------------------------------------------------------------
@@ -747,7 +717,7 @@ class UndoQueue:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._lock = threading.RLock()  # re-entrant: a signal handler may lock, too
+        self._lock = threading.RLock()
         self.kept: dict[What, Undo] = {}
         self._bytes = 0
         self._from = -math.inf  # time.monotonic before which nothing is sent, after an error
@@ -766,16 +736,15 @@ class UndoQueue:
             if there is None:
                 self._bytes += size
             self.kept[what] = Undo(*(there if there and there.start > undo.start else undo))
+            before = self.dropped
             while (len(self.kept) > MOST or self._bytes > MOST_BYTES) and (old := self._oldest()):
                 self._remove(old)
                 self.dropped += 1
-                if self.dropped == 1:
-                    logger.warning(
-                        "%s: too many releases wait for this node; some names stay taken there "
-                        "until their ttl is over",
-                        self._node.label,
-                        extra={"redlock_node": self._node.label},
-                    )
+        if self.dropped and not before:
+            self._warn(
+                "%s: too many releases wait for this node; some names stay taken there until "
+                "their ttl is over"
+            )
 
     def send(self, put: Callable[[OnWire], bool], now: float, *, most: float = math.inf) -> None:
         """Send what a connection takes; the rest is kept for the next one.
@@ -806,15 +775,14 @@ class UndoQueue:
                 self._bytes -= size
             elif found is not None:  # it was kept again meanwhile, and goes to the end
                 self.kept.setdefault(what, found)
-            if not self.kept:  # no call from here on: a signal handler may add one
+            if not self.kept:
                 dropped, self._bytes, self.dropped = self.dropped, 0, 0
         if dropped:
-            logger.warning(
-                "%s: %d releases were given up while it could not be asked",
-                self._node.label,
-                dropped,
-                extra={"redlock_node": self._node.label},
-            )
+            self._warn("%s: %d releases were given up while it could not be asked", dropped)
+
+    def _warn(self, text: str, *more: object) -> None:
+        label = self._node.label
+        aloud(logger.warning, text, label, *more, extra={"redlock_node": label})
 
     def heard(self, vote: Vote) -> None:
         """Take the vote on an undo; after an error (full, loading, busy …) wait before the next."""

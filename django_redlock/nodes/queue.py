@@ -31,7 +31,7 @@ from django_redlock.core.protocol import (
     Wakeup,
 )
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.interruption import LOOK, Latch, SafeFinalizer, first
+from django_redlock.interruption import LOOK, Latch, first, when_forgotten
 
 from .background import new_poll
 from .connection import OnWire, PlainCommand, nobody, packed
@@ -97,12 +97,12 @@ class LocalQueue:
     def leave(self, ticket: Waiter) -> None:
         """Leave the queue, and call the one that is first then.
 
-        May be called again, where an interruption came between the two.
+        May be called again, where that was interrupted.
         """
         self._remove(ticket.queue, weakref.ref(ticket))
 
     def _forget_gone(self, name: str) -> None:
-        """Drop the first ones that are forgotten: an interruption kept them from leaving."""
+        """Drop the first ones that are forgotten, and have not left."""
         while (oldest := first(self.queues.get(name, ()))) and oldest() is None:
             self._remove(name, oldest)
 
@@ -225,7 +225,7 @@ class Waiters:
     def _enter(self, ticket: Waiter, place: Place) -> None:
         """Note a new place; when the ticket is forgotten, the place is given up."""
         ticket.blocked = place
-        SafeFinalizer(ticket, place.abandon)
+        when_forgotten(ticket, place.abandon)
 
     def _came(self, ticket: Waiter, place: Place) -> Wakeup:
         """Return what the wait has brought; where that is something, the place is given up.
@@ -261,7 +261,7 @@ class Waiters:
         if self.local.join(effect.ticket, first.set):
             return True
         while (left := end - time.monotonic()) > 0:
-            # A waiter that leaves calls the next; an interruption may have kept it from that.
+            # A waiter that leaves calls the next, unless it was interrupted.
             if first.wait(min(left, LOOK)) or self.local.is_first(effect.ticket):
                 return True
         return first.is_set()
@@ -315,7 +315,7 @@ class Waiters:
             loop.call_soon_threadsafe(once, True)  # noqa: FBT003 - the future's result
 
         def look() -> None:
-            """Look, should an interruption have kept the call from us."""
+            """Look, for the one before may have been kept from the call."""
             waiter = ticket()
             if waiter is not None and not once.over:
                 loop.call_later(SELDOM, look)
@@ -397,7 +397,7 @@ class Waiters:
 def _place_of(ticket: Waiter) -> Place | None:
     """The ticket's place, unless it is the parent's, from which this child was forked.
 
-    The ticket itself has it: no table keeps what an interruption has left there.
+    The ticket itself has it, so no table keeps a place whose ticket is gone.
     """
     place: Place | None = ticket.blocked
     return place if place is not None and place.pid == os.getpid() else None
@@ -433,9 +433,8 @@ class _Once:
         """Set this result then."""
         future = self._future()
         if future is not None and not future.done():
-            for late in (0.0, LOOK):  # twice, should an interruption keep the first from it
-                timer = loop.call_later(seconds + late, self, result)
-                future.add_done_callback(partial(_cancel, timer))
+            timer = loop.call_later(seconds, self, result)
+            future.add_done_callback(partial(_cancel, timer))
 
 
 def _cancel(timer: asyncio.TimerHandle, _: object) -> None:

@@ -349,7 +349,7 @@ class Round(OnWire):
             return LISTEN
         worth = self._is_worth_more()
         self.lingers_until = self._end_of_linger() if worth else self.start
-        self.lingering = True  # last: an interruption between the two would leave no end
+        self.lingering = True
         return LINGER if worth else OVER
 
     def _end_of_linger(self) -> float:
@@ -427,7 +427,7 @@ class Round(OnWire):
         if self.answered is not None and not self.answered.done():
             with contextlib.suppress(RuntimeError):  # its event loop is closed, so nobody waits
                 self.answered.set_result(votes)
-        self.answered = None  # last: after an interruption before that the timer ends it once more
+        self.answered = None  # last: if this is interrupted, the timer ends it once more
 
 
 @functools.cache

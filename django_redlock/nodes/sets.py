@@ -12,7 +12,8 @@ of the ordinary, ``threads.PollDriver`` goes on with the same round over the sam
   node that owes a reply is written to, and not waited for. The set ends with a connection that is
   lost, and with a reply that is overdue.
 * A forked child forgets all sets, as it does all connections.
-* A signal handler's exception ends a set; the undo that follows goes behind the grant.
+* An interruption ends a set; the undo that follows goes behind the grant.
+* A set has one owner: who takes it out of ``_free`` or ``_owing`` has it.
 * Where more threads ask than there are sets, the others go the general way, and make more sets.
 * A caller that finds no idle connection in a node, as an event loop may, gets one out of a set,
   which ends (``take``).
@@ -26,16 +27,13 @@ from __future__ import annotations
 
 import math
 import select
-import threading
 import time
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from django_redlock import events
-from django_redlock.core.commands import Claim
 from django_redlock.core.protocol import TAKING, UNDO, Request, Vote
 from django_redlock.core.quorum import majority_of
-from django_redlock.interruption import first
 
 from .background import WorkerThreads, new_poll
 from .connection import BACKLOG, NO_EPOCH
@@ -73,8 +71,6 @@ class ConnectionSet:
         size: how many nodes there are.
 
     Attributes:
-        request: the one that uses the set; None if it is idle and replies are late: who finds that
-            and writes another request here, without a call in between, has claimed the set.
         owing: whether a reply may be late.
         key: the nonce of the last request to which a reply is late, or "".
         is_undone: whether each grant with a late reply is followed by its undo. The last request
@@ -85,7 +81,6 @@ class ConnectionSet:
 
     def __init__(self, connections: Mapping[int, Connection], size: int) -> None:
         self.connections = dict(connections)
-        self.request: Request | None = None
         self.owing, self.is_undone, self.key = False, True, ""
         self.look_at = -math.inf
         self.left_out = [place for place in range(size) if place not in connections]
@@ -104,8 +99,6 @@ class ConnectionSet:
                 has for longer, or that owes replies to many bytes.
         """
         connections = self.connections
-        if len(connections) + len(self.left_out) != self._size:
-            return False  # an interruption has left it dissolved in part
         now = time.monotonic() if self.owing else 0.0  # before the look, as in ``PollDriver``
         while ready := self._poll.poll(0):  # the end of a connection may be behind a reply
             for fileno, _ in ready:
@@ -244,7 +237,6 @@ class ConnectionSet:
 
 
 LOOK_EVERY: Final = 0.01  # seconds, at nodes that are left out
-NOBODYS: Final = Claim("", bool, "")  # of a set that no request can claim now
 
 
 class ConnectionSets:
@@ -257,7 +249,6 @@ class ConnectionSets:
 
     def reset(self) -> None:
         """Forget them all, as a forked child must."""
-        self._changing = threading.RLock()  # re-entrant: a signal handler may lock, too
         self._free: list[ConnectionSet] = []
         self._owing: dict[str, ConnectionSet] = {}  # by ``ConnectionSet.key``
         self.threads = WorkerThreads()
@@ -286,53 +277,33 @@ class ConnectionSets:
         try:
             lent = self._free.pop()
         except IndexError:
-            return self._last(request) if self._owing else None
-        lent.request = request
+            return self._last() if self._owing else None
         return self._usable(lent)
 
     def give_up(self, nonce: str) -> None:
         """Dissolve the set that owes replies to this grant, so that its undo goes behind it."""
-        if nonce in self._owing:
-            with self._changing:
-                lent = self._owing.get(nonce)
-                if lent is not None and lent.request is None:
-                    lent.request = NOBODYS  # no call since the look: a signal handler may lock, too
-                    try:
-                        self.dissolve(lent)
-                    except BaseException:  # who claims it next dissolves the rest
-                        lent.request = None
-                        raise
-
-    def reclaim(self, request: Request) -> None:
-        """Dissolve the set that was about to be lent for a request that was interrupted."""
-        with self._changing:
-            for lent in tuple(self._owing.values()):
-                if lent.request is request:
-                    self.dissolve(lent)
+        lent = self._owing.pop(nonce, None)
+        if lent is not None:
+            self.dissolve(lent)
 
     def _behind(self, request: Request) -> ConnectionSet | None:
         """Return the set that owes replies to the grant that is undone."""
-        with self._changing:
-            lent = self._owing.get(request.nonce)
-            if lent is None or lent.request is not None:
-                return None
-            lent.request = request  # no call since the look, as above
-            return self._usable(lent)
+        lent = self._owing.pop(request.nonce, None)
+        return None if lent is None else self._usable(lent)
 
-    def _last(self, request: Request) -> ConnectionSet | None:
+    def _last(self) -> ConnectionSet | None:
         """Return a set that has late replies to undone grants, or that has none any more.
 
         One with a late reply to a grant that is not undone ends, for its undo must come next.
         """
-        with self._changing:
-            for lent in list(self._owing.values())[::-1]:
-                if lent.request is None:
-                    lent.request = request  # no call since the look, as above
-                    return self._usable(lent, undone=True)
+        try:
+            lent = self._owing.popitem()[1]
+        except KeyError:
             return None
+        return self._usable(lent, undone=True)
 
     def _usable(self, lent: ConnectionSet, *, undone: bool = False) -> ConnectionSet | None:
-        """Return a set that is claimed, or dissolve it if it is not usable.
+        """Return a set, or dissolve it if it is not usable.
 
         It is if each connection is well, and its node has nothing to undo before.
 
@@ -378,8 +349,7 @@ class ConnectionSets:
             try:
                 self.dissolve(self._free.pop())
             except IndexError:
-                with self._changing:
-                    self._dissolve_owing()
+                self._dissolve_owing()
 
     # -- taking back ----------------------------------------------------------------------------
 
@@ -398,52 +368,19 @@ class ConnectionSets:
 
     def give(self, lent: ConnectionSet, request: Request) -> None:
         """Take a set back after a request, to which some nodes may not have replied yet."""
-        owing = any(map(OWED, lent.connections.values()))
-        if not (owing or lent.key):
-            self._put(lent)
-            return
-        with self._changing:
-            lent.owing = owing
-            if owing:
-                self._put_owing(lent, request)
-            else:
-                self._owing.pop(lent.key, None)
-                lent.key = ""
-                self._put(lent)
-
-    def _put(self, lent: ConnectionSet) -> None:
-        # First, and one step: once it is in the list another thread may have it. An interruption in
-        # between forgets the set, to which every node has replied.
-        lent.request = NOBODYS
-        if len(self._free) < SPARE:
+        lent.owing = any(map(OWED, lent.connections.values()))
+        if lent.owing:
+            lent.is_undone, lent.key = request.command not in TAKING, request.nonce
+            self._owing[lent.key] = lent
+            if request.command in UNDO:
+                self.threads.offer("late", self._attend, again=False)
+            if len(self._owing) > SPARE:
+                self._dissolve_owing()
+        elif len(self._free) < SPARE:
+            lent.key = ""
             self._free.append(lent)
         else:
             self.dissolve(lent)
-
-    def _put_owing(self, lent: ConnectionSet, request: Request) -> None:
-        lent.is_undone = request.command not in TAKING
-        key, lent.key = lent.key, request.nonce
-        self._owing[lent.key] = lent
-        if key and key != lent.key:
-            self._owing.pop(key, None)
-        if request.command in UNDO:
-            self.threads.offer("late", self._attend, again=False)
-        if len(self._owing) > SPARE:
-            self._dissolve_owing()
-        lent.request = None  # last: from here on another thread may have it
-
-    def is_still_lent(self, lent: ConnectionSet, request: Request) -> bool:
-        """Return whether an interrupted request has the set."""
-        with self._changing:
-            if lent.request is not request:
-                return False
-            self.forget(lent)
-            return True
-
-    def forget(self, lent: ConnectionSet) -> None:
-        """Keep a set no more whose connections are taken over."""
-        if lent.key:
-            self._owing.pop(lent.key, None)
 
     def _attend(self) -> None:
         """Dissolve sets with overdue replies, so that undos are sent again; runs in a thread."""
@@ -451,18 +388,18 @@ class ConnectionSets:
             self.threads.pause(SETTLE_EVERY)
             if self.threads.until < math.inf:
                 return
-            for lent in tuple(self._owing.values()):
-                with self._changing:
-                    if lent.request is None:
-                        lent.request = NOBODYS  # no call since the look, as above
-                        if lent.is_well(self._timeout):
-                            lent.request = None
-                        else:
-                            self.dissolve(lent)
+            for nonce in tuple(self._owing):
+                lent = self._owing.pop(nonce, None)
+                if lent is None:
+                    continue
+                if lent.is_well(self._timeout):
+                    self._owing[nonce] = lent
+                else:
+                    self.dissolve(lent)
 
     def _dissolve_owing(self) -> None:
         """Dissolve the set that has owed replies for the longest."""
-        if (nonce := first(self._owing)) is not None:
+        for nonce in tuple(self._owing)[:1]:
             self.give_up(nonce)
 
     def close(self) -> None:
@@ -473,15 +410,8 @@ class ConnectionSets:
             self.give_up(nonce)
 
     def dissolve(self, lent: ConnectionSet) -> None:
-        """Give the connections of a set that is claimed, or in no list, to the pools."""
+        """Give the connections of a set that is in no list to the pools."""
         now, nonce, connections = time.monotonic(), lent.key or None, lent.connections
-        try:
-            for place, connection in tuple(connections.items()):
-                self._nodes[place].give(connection, nonce, now)
-        except BaseException:  # a signal handler's: the undo must still go behind its grant
-            for place, connection in tuple(connections.items()):
-                self._nodes[place].leave(connection, nonce)
-            raise
-        finally:
-            connections.clear()  # not one by one: between taking one out and giving it, it is lost
-        self.forget(lent)  # last: until then an undo waits for us
+        while connections:
+            place, connection = connections.popitem()
+            self._nodes[place].give(connection, nonce, now)

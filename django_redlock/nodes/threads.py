@@ -3,7 +3,7 @@
 The usual way is a set of connections (``sets``): one write to each node, one poll, and replies that
 are compared by bytes. ``PollDriver`` does everything else: it goes on with the same round on an
 unusual reply, where no majority has replied within a quarter of the node timeout, on a connection
-that is lost or does not take the request, and on an interruption.
+that is lost or does not take the request, and after an interruption.
 
 Without a set it gathers connections, writes to all, listens, and gives them back. The request is
 packed once and written to every node; then the replies are read, in few wakings, until the round
@@ -19,11 +19,9 @@ from __future__ import annotations
 
 import select
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
 from django_redlock.core.protocol import TAKING, Command
-from django_redlock.interruption import forgotten, settle
 
 from .background import Listening, new_poll
 from .round import LINGER, LISTEN, OVER, PATIENCE, Round
@@ -99,7 +97,7 @@ class Connecting:
             done = attempt.done.is_set()
             if not done and not self._take(place):
                 continue
-            del self._attempts[place]  # first: an interruption must not leave it to ``end`` as well
+            del self._attempts[place]
             if done and attempt.connection is not None:
                 self._have(place, attempt.connection)
             else:
@@ -141,25 +139,29 @@ class PollDriver:
     def carry(self, lent: ConnectionSet | None) -> list[Vote]:
         """Put the round to the nodes, or go on with what a set has written; return the votes."""
         try:
-            try:
-                if lent is None:
-                    self.gather()
-                    self.write()
-                else:
-                    self.take_over(lent)
+            if lent is None:
+                self.gather()
+                self.write()
+            else:
+                self.take_over(lent)
+            self.listen()
+            while self.more():
+                self.write()
                 self.listen()
-                while self.more():
-                    self.write()
-                    self.listen()
-                return self.asking.result()
-            except BaseException:  # rule: an interrupted stream serves for undoing, nothing else
-                self.spoil()
-                raise
-            finally:
-                self.give_back(form=True)
-        except BaseException:
-            self.leave()
+            return self.asking.result()
+        except BaseException:  # rule: an interrupted stream serves for undoing, nothing else
+            self._spoil()
             raise
+        finally:
+            self._give_back()
+
+    def abandon(self, lent: ConnectionSet) -> None:
+        """Give back the connections of a set whose round was interrupted, to be undone."""
+        try:
+            self.take_over(lent)
+        finally:
+            self._spoil()
+            self._give_back()
 
     # -- before writing -------------------------------------------------------------------------
 
@@ -167,7 +169,6 @@ class PollDriver:
         """Go on with a round that was written by a set of connections, which ends here."""
         asking = self.asking
         self.mine = dict(lent.connections)
-        lent.request = None
         for place, connection in tuple(self.mine.items()):
             connection.in_set = False
             if connection.fault:
@@ -194,15 +195,16 @@ class PollDriver:
         node, asking = self.nodes[place], self.asking
         if place in asking.touched:
             self._sets.spare(node)
-            have = partial(self._have, place)
-            connection, ours = node.take_behind(asking.request.nonce, asking.start, have)
-            if connection is not None and not ours:
-                self.shared[place] = connection
+            connection, ours = node.take_behind(asking.request.nonce, asking.start)
         else:
-            connection = self._sets.take(node, asking.start)
-            if connection is not None:
-                self._have(place, connection)
-        return connection is not None
+            connection, ours = self._sets.take(node, asking.start), True
+        if connection is None:
+            return False
+        if ours:
+            self._have(place, connection)
+        else:
+            self.shared[place] = connection
+        return True
 
     def _close_stale(self) -> list[int]:
         """Settle what arrived since the last call; return the nodes that closed their connection.
@@ -239,7 +241,6 @@ class PollDriver:
         return bool(new)
 
     def _have(self, place: int, connection: Connection) -> None:
-        connection.given = False
         self.mine[place] = connection
         self.poll.register(connection.fileno, select.POLLIN)
         self._places[connection.fileno] = place
@@ -268,8 +269,6 @@ class PollDriver:
             if not connection.send(pending) and votes[place] is None:
                 asking.not_sent(place, connection.fault)
                 continue
-            if not ours:  # nobody may ever give it back with this nonce: see ``take_behind``
-                self.nodes[place].unanswered.pop(asking.request.nonce, None)
             if heals:  # the holder may release before the reply: behind this, on this connection
                 self.nodes[place].expect(connection, asking.request.nonce)
             if votes[place] is None and ours:
@@ -355,48 +354,33 @@ class PollDriver:
 
     # -- afterwards -----------------------------------------------------------------------------
 
-    def spoil(self) -> None:
+    def _spoil(self) -> None:
         """Mark every connection in use as possibly out of step."""
         self._spoiled = True
         for connection in self.mine.values():
             connection.spoiled = time.monotonic()
 
-    def give_back(self, *, form: bool) -> None:
+    def _give_back(self) -> None:
         """Return the connections; remember those on which a grant is unanswered.
 
         If the request was interrupted, entrust what is to be undone: behind a grant to which the
         reply is late, so after its connection is remembered.
-
-        Args:
-            form: whether to make a set of them, where they can be one. Else each goes to its node.
         """
-        if forgotten:
-            settle()
         if self._connecting is not None:
             self._connecting.end()
             self._connecting = None  # it refers to this request: no cycle keeps a connection
         # Before the last look: this thread may not run after it, and would take that for silence.
-        now, nonce = time.monotonic(), self.asking.request.nonce
-        if self.asking.unheard and not self._spoiled:
+        now, asking = time.monotonic(), self.asking
+        if asking.unheard and not self._spoiled:
             self._close_stale()  # a late reply may have come by now
-        if form and self._sets.form(self.mine):
-            self.mine = {}
+        if not self._spoiled and self._sets.form(self.mine):
             return
-        for place, connection in tuple(self.mine.items()):
-            self.nodes[place].give(connection, nonce if self._needs_undo(place) else None, now)
+        while self.mine:
+            place, connection = self.mine.popitem()
+            late = asking.command in TAKING or (self._spoiled and asking.is_unanswered(place))
+            self.nodes[place].give(connection, asking.request.nonce if late else None, now)
         if self._spoiled:
-            self.asking.keep_unanswered()
-
-    def _needs_undo(self, place: int) -> bool:
-        """Return whether an undo may have to go behind the request, on its connection."""
-        asking = self.asking
-        return asking.command in TAKING or (self._spoiled and asking.is_unanswered(place))
-
-    def leave(self) -> None:
-        """Leave connections to undos where giving them back was interrupted, too."""
-        for place, connection in tuple(self.mine.items()):
-            if self._needs_undo(place):
-                self.nodes[place].leave(connection, self.asking.request.nonce)
+            asking.keep_unanswered()
 
 
 class Threads:
@@ -413,27 +397,18 @@ class Threads:
 
     def ask(self, request: Request) -> list[Vote]:
         """Put a request to the nodes; return one vote for each, in order."""
-        asking, lent = Round(self.nodes, request, self.timeout), None
+        asking = Round(self.nodes, request, self.timeout)
+        lent = self.sets.lend(asking)
+        if lent is None:
+            return PollDriver(asking, self.sets).carry(None)
         try:
-            lent = self.sets.lend(asking)
-            if lent is not None:
-                lent.write(asking)
-                if lent.listen(asking, self.timeout):
-                    if forgotten:
-                        settle()
-                    votes = asking.result()
-                    self.sets.give(lent, request)
-                    return votes
-                self.sets.forget(lent)
-            return PollDriver(asking, self.sets).carry(lent)
-        except BaseException:
-            if lent is None:
-                self.sets.reclaim(request)
-            elif self.sets.is_still_lent(lent, request):
-                driver = PollDriver(asking, self.sets)
-                try:
-                    driver.take_over(lent)
-                finally:
-                    driver.spoil()
-                    driver.give_back(form=False)
+            lent.write(asking)
+            decided = lent.listen(asking, self.timeout)
+        except BaseException:  # rule: as in ``PollDriver.carry``
+            PollDriver(asking, self.sets).abandon(lent)
             raise
+        if not decided:
+            return PollDriver(asking, self.sets).carry(lent)
+        votes = asking.result()
+        self.sets.give(lent, request)
+        return votes

@@ -138,7 +138,7 @@ def _of_route(route: Route) -> Iterator[checks.CheckMessage]:
         lock = view.__dict__[DECORATES]
         yield checks.Error(
             f"The view of the URL {route.path!r} is {lock.decorator}(...) without a view: each "
-            "request is answered with a 500.",
+            "request gets a 500.",
             hint=f"Write {lock.example}(view) there.",
             id=E004,
         )
@@ -220,7 +220,7 @@ def _unnamed(
         fields = ", ".join(f"{{{each}}}" for each in sorted(missing))
         yield checks.Warning(
             f"{_named(lock)} has {fields} in its key, and the URL {route.path!r} has no such "
-            "argument: each request that it locks is answered 400.",
+            "argument: each request that it locks gets a 400.",
             hint="Name an argument of the URL, or write a function: key=function.",
             id=W022,
         )
@@ -274,7 +274,7 @@ def _of_template(where: str, on_refused: Any) -> Iterator[checks.CheckMessage]:
         kind = type(error).__name__
         yield checks.Warning(
             f"{where} names the template {on_refused!r} in on_refused, and it cannot be loaded "
-            f"({kind}: {error}): a refused request is answered 500.",
+            f"({kind}: {error}): a refused request gets a 500.",
             hint="Correct its name, or put it where TEMPLATES looks.",
             id=W021,
         )

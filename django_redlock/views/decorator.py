@@ -126,8 +126,8 @@ def single_flight(
             the alias's TTL.
         wait: seconds that a request may wait for its turn, occupying a worker. None: the alias's
             WAIT. It does not wait while no majority of the nodes can be asked. If
-            MAX_WAITING_REQUESTS of the process wait already, it does not either, and is answered
-            503 unless the lock is free.
+            MAX_WAITING_REQUESTS of the process wait already, it does not either, and gets a 503
+            unless the lock is free.
         min_hold: seconds, from the start, during which an equal request is refused, also when
             the first one has finished.
         renew: whether a watchdog renews the lease while the view runs. None: RENEW.

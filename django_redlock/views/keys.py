@@ -167,7 +167,7 @@ def _checked_names(names: Any) -> list[str]:
             msg += ": write its primary key into a text, as in f'pay:{request.user.pk}'"
         raise TypeError(msg)
     if any(UNSAVED in name for name in found):
-        raise TypeError(f"what key= returned {OF_UNSAVED}")
+        raise ValueError(f"what key= returned {OF_UNSAVED}")  # a visitor may write so: a 400
     if not found or not all(found):
         raise ValueError("key= returned an empty name")
     return list(found)

@@ -219,7 +219,7 @@ class ViewLock:
             response = transactions.atomic(until_lost, databases)(request, *args, **kwargs)
             if not _keeps_lock(response, lease):
                 lease.release()
-        except BaseException:  # a signal handler's may come while the lock is released
+        except BaseException:  # also what interrupts the release
             lease.release()
             raise
         return response
@@ -302,15 +302,15 @@ class ViewLock:
                 extra = log_fields(self.alias, error.name, code=error.code)
                 logger.warning("the view runs without its lock: %s", error, extra=extra)
                 return None
-            self.log(logging.ERROR, "a request is answered 503", error)
+            self.log(logging.ERROR, "a request gets a 503", error)
         elif wait.crowded and not is_inside:
-            text = "a request is answered 503, since MAX_WAITING_REQUESTS of this process wait"
+            text = "a request gets a 503, since MAX_WAITING_REQUESTS of this process wait"
             self.log(logging.WARNING, text, error)
             return Refusal(503, UNAVAILABLE_RETRY, error)
         return refused_inside(error) if is_inside else self.responder.refusal(error)
 
     def _unfilled(self, error: ValueError) -> Unfilled:
-        self.log(logging.WARNING, "a request is answered 400", error)
+        self.log(logging.WARNING, "a request gets a 400", error)
         return Unfilled(str(error))
 
     def _no_result(self, error: Exception) -> None:
@@ -418,7 +418,7 @@ class WaitingRequests:
 
     def reset(self) -> None:
         """Forget the parent's requests, as a forked child must."""
-        self._lock = threading.RLock()  # re-entrant: a signal handler may serve a request, too
+        self._lock = threading.RLock()
         self._waits: dict[str, list[weakref.ref[Wait]]] = {}
 
     def begin(self, alias: str, seconds: float, most: int | None) -> Wait:

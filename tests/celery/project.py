@@ -25,6 +25,11 @@ if "TEST_NAIVE" in os.environ:  # a broken variant
 
     vars(background)["_begin_in_child"] = lambda: None
 
+if "TEST_CARELESS" in os.environ:  # a broken variant
+    from tests.faults.signals import careless
+
+    careless()
+
 import redis
 from celery import Celery, Task
 from celery.exceptions import SoftTimeLimitExceeded
@@ -173,6 +178,14 @@ def unlocked_lasting(self: Task, key: str) -> str:
 @locked_task("work:{key}", on_conflict="raise")
 def strict(self: Task, key: str) -> str:
     """Work that must not be asked for twice."""
+    with noted(self, key):
+        return "done"
+
+
+@app.task(bind=True)
+@locked_task("work:{key}", wait=300, on_conflict="raise")
+def waiting(self: Task, key: str) -> str:
+    """Work that waits for its turn in its process."""
     with noted(self, key):
         return "done"
 

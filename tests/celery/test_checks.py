@@ -246,7 +246,7 @@ def test_a_name_of_a_task_and_of_a_view_is_reported(desk: Desk) -> None:
     (text,) = limits_in(desk.app)
     assert "limit=2 in the task desk.work and limit=5 in the single_flight of tests.celery" in text
     assert text.endswith(
-        "up to 5 hold it, and who has a smaller limit waits for the first slots alone."
+        "up to 5 hold it, and a caller with a smaller limit waits for the first slots alone."
     )
     del view
 

@@ -323,7 +323,7 @@ def test_a_worker_that_ends_at_once_loses_nothing(site, name, sign):
         pass
     if not site.client.llen(queue):
         wait_until_taken_for_lost(site, result.id)
-    with site.worker(1, queue, lost_after=project.SOON):  # gevent would look for it much later
+    with site.worker(1, queue, lost_after=project.SOON):  # gevent would not look for it
         assert result.get(timeout=GET) == "done"
         eventually(partial(site.has_none, queue, result.id), within=GET, every=0.05)
     assert len(site.notes("begin", key)) == 2

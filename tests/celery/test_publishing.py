@@ -9,6 +9,7 @@ import logging
 import pickle
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
 from datetime import UTC, datetime
 from io import StringIO
@@ -26,6 +27,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from kombu.exceptions import OperationalError
 
 from django_redlock import LockTaken, current_lease, errors
+from django_redlock.backend import Backend
 from django_redlock.celery import (
     DuplicateTask,
     LockedTask,
@@ -41,7 +43,6 @@ from django_redlock.core.reasons import ReasonCode
 from django_redlock.work import marks as core_marks
 from django_redlock.work import publishing as decisions
 from django_redlock.work.marks import Carried, Mark, Marking
-from tests.faults.injected import Injector, Interruption
 from tests.support.databases import connected
 from tests.support.waiting import eventually
 
@@ -404,6 +405,21 @@ def test_what_somebody_waits_for_is_always_sent(desk):
     assert desk.execute(first).retval == "account:7"
 
 
+def test_a_part_of_a_chain_whose_key_is_held_is_a_success(desk):
+    """The next part is sent, and gets what says that this one was skipped."""
+    task = sync(desk)
+
+    def collect(result):
+        return result
+
+    chain(task.s(7), desk.task(collect).s()).apply_async()
+    with hold("account:7"):
+        skipped = desk.execute(desk.only())
+    assert skipped.info is None
+    assert skipped.retval["skipped"] is True
+    assert desk.execute(desk.only()).retval["skipped"] is True
+
+
 @pytest.mark.parametrize("down", [{0, 1, 2}, {0, 1, 2, 3, 4}])
 def test_without_a_majority_a_message_is_sent_and_the_log_says_so(desk, down, caplog):
     """A minority that names another task leaves nobody out."""
@@ -433,39 +449,51 @@ def test_a_failed_publish_removes_its_mark(desk, monkeypatch):
     assert task.delay(7).duplicate is False
 
 
-def interrupted_publishers(desk: Desk) -> list[str]:
-    """Interrupt a publisher at each point of the package; where a mark stayed without a message."""
-    task, left = sync(desk), []
-    for number in itertools.count(1):
-        injector = Injector(number)
-        injector.start()
-        try:
+class Interruption(Exception):  # noqa: N818 - it is one
+    """What a time limit raises."""
+
+
+def interrupted_publishers(desk: Desk) -> list[int]:
+    """Interrupt a publisher around each request and before it sends; where a mark is left alone."""
+    task, left, perform = sync(desk), list[int](), Backend._perform
+    send_task = type(desk.app).send_task
+    for number in itertools.count():
+        moments = itertools.count()
+
+        def interrupted(backend: Backend, effect: Any) -> Any:
+            if next(moments) == number:  # noqa: B023 - called in this turn
+                raise Interruption
+            result = perform(backend, effect)
+            if next(moments) == number:  # noqa: B023 - as above
+                raise Interruption
+            return result
+
+        def send(app: Any, *args: Any, **options: Any) -> Any:
+            if next(moments) == number:  # noqa: B023 - as above
+                raise Interruption
+            return send_task(app, *args, **options)
+
+        with pytest.MonkeyPatch.context() as patch, suppress(Interruption):
+            patch.setattr(Backend, "_perform", interrupted)
+            patch.setattr(type(desk.app), "send_task", send)
             task.delay(7)
-        except Interruption:
-            pass
-        finally:
-            injector.stop()
         waiting = desk.messages()
         if marked() and not waiting:
-            left.append(injector.at)
+            left.append(number)
             task.unmark((7,))
         for message in waiting:
             desk.execute(message)
         assert marked() == set()
-        if not injector.at:
+        if next(moments) <= number:
             return left
     raise AssertionError
 
 
-@pytest.mark.alone
-@pytest.mark.slow
 def test_an_interrupted_publisher_leaves_no_mark_without_a_message(desk):
     """A time limit may end a task that sends: else nothing would be sent until queue_ttl."""
     assert interrupted_publishers(desk) == []
 
 
-@pytest.mark.alone
-@pytest.mark.slow
 def test_a_mark_that_stays_is_noticed(desk, monkeypatch):
     """Broken: a publisher that was interrupted while it marked takes nothing back."""
     monkeypatch.setattr(Marking, "take_back", lambda _: None)

@@ -13,7 +13,9 @@ from contextvars import Context
 from typing import Any
 
 import pytest
-from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+from celery.app.trace import ExceptionInfo
+from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, WorkerLostError
+from celery.worker.request import Request
 from kombu.exceptions import OperationalError
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, current_lease, redlock
@@ -321,6 +323,30 @@ def test_a_copy_runs_when_results_cannot_be_read(desk, monkeypatch, caplog):
     fail(SoftTimeLimitExceeded())
     assert desk.execute(sent(desk, task, task_id="copy", headers=COPY)).info.state == "FAILURE"
     assert is_free("name")
+
+
+# -- a child that was killed ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rejects", [False, True], ids=["acks_late alone", "reject_on_worker_lost"])
+def test_acks_late_alone_acknowledges_the_message_of_a_killed_child(desk, *, rejects):
+    """As the worker does that loses a child: the message is gone; rejected, it comes back."""
+    did: list[str] = []
+    task = desk.task(locked("skip"), acks_late=True, reject_on_worker_lost=rejects)
+    message = sent(desk, task)
+    request = Request(
+        message,
+        app=desk.app,
+        task=task,
+        decoded=False,
+        on_ack=lambda *_: did.append("acknowledged"),
+        on_reject=lambda *_: did.append("rejected"),
+    )
+    try:
+        raise WorkerLostError("signal 9")  # noqa: TRY301 - as the pool of workers does
+    except WorkerLostError:
+        request.on_failure(ExceptionInfo())
+    assert did == ["rejected" if rejects else "acknowledged"]
 
 
 # -- a copy after the run ----------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any
@@ -127,6 +127,70 @@ def test_a_soft_limit_releases_at_once(site):
     assert site.notes("interrupted", key)
     with redlock(f"work:{key}"):  # at once; a lease that is left to its ttl lives on
         pass
+
+
+@contextmanager
+def limited(site: Site, task: Any, **env: Any) -> Iterator[tuple[str, Any, Callable[[], Any]]]:
+    """A key and its lock, and what sends a message whose soft limit is 5 s to a connected child."""
+    key, queue = new_key(), new_key()
+    with site.worker(1, queue, TEST_LOCKS=site.long_locks(), **env):
+        project.strict.apply_async((new_key(),), queue=queue).get(timeout=GET)
+        yield (
+            key,
+            redlock(f"work:{key}"),
+            lambda: task.apply_async((key,), queue=queue, soft_time_limit=5),
+        )
+
+
+@contextmanager
+def hanging(nodes: EmbeddedNodes) -> Iterator[None]:
+    """A majority hangs, for less than a node timeout."""
+    for number in range(3):
+        nodes.pause(number)
+    try:
+        yield
+    finally:
+        for number in range(3):
+            nodes.resume(number)
+
+
+def test_a_soft_limit_ends_the_wait_for_a_holder(site):
+    """The task fails, its body does not run, and the name is free when its holder releases it."""
+    with limited(site, project.waiting) as (key, lock, send):
+        with lock as lease, pytest.raises(SoftTimeLimitExceeded):
+            send().get(timeout=GET)
+        assert lease.lost is False
+        lock.acquire().release()
+        assert site.notes("begin", key) == []
+
+
+@pytest.mark.parametrize("broken", [{}, {"TEST_CARELESS": "1"}], ids=["well", "broken"])
+def test_a_soft_limit_while_nodes_are_waited_for_frees_the_name(site, redlock_embedded, broken):
+    """What they grant when they go on is undone; a broken variant leaves it to the ttl."""
+    with limited(site, project.waiting, **broken) as (key, lock, send):
+        with hanging(redlock_embedded), pytest.raises(SoftTimeLimitExceeded):
+            send().get(timeout=GET)
+        name = f"work:{key}"
+        if broken:
+            eventually(lambda: len(site.ends(name)) >= 3, what=lambda: f"{site.ends(name)}")
+            assert lock.try_acquire() is None
+        else:
+            eventually(lambda: site.ends(name) == {})
+        assert site.notes("begin", key) == []
+
+
+def test_a_soft_limit_while_nodes_are_waited_for_at_the_end_frees_the_name(site, redlock_embedded):
+    """The body is over, and its release on its way."""
+    with limited(site, project.lasting) as (key, _, send):
+        result = send()
+        site.begun(key)
+        with hanging(redlock_embedded):
+            site.enough(key)
+            with pytest.raises(SoftTimeLimitExceeded):
+                result.get(timeout=GET)
+        eventually(lambda: site.ends(f"work:{key}") == {})
+        assert site.notes("interrupted", key) == []
+        assert len(site.notes("end", key)) == 1
 
 
 def test_a_hard_limit_leaves_the_lock_to_its_ttl(site):

@@ -830,6 +830,22 @@ def test_a_resting_name_can_be_neither_extended_nor_adopted(world):
     assert len(world.look("name")) == 5
 
 
+@pytest.mark.parametrize("other", ["the same", "NODES", "KEY_PREFIX"])
+def test_a_process_with_other_settings_is_a_second_holder(style, other):
+    """Three nodes each, of which they share one; or other keys. With the same ones it is none."""
+    urls = [f"memory://contract-{next(NUMBERS)}" for _ in range(5)]
+    first: dict[str, Any] = {"NODES": urls[:3]}
+    second = first | ({"NODES": urls[2:]} if other == "NODES" else {})
+    second |= {"KEY_PREFIX": "mine:"} if other == "KEY_PREFIX" else {}
+    with override_settings(REDLOCK={"default": first, "other": second}), redlock("name") as held:
+        lease = redlocks["other"]("name").try_acquire()
+        assert (lease is None) is (other == "the same")
+        held.ensure()
+        if lease is not None:
+            lease.ensure()
+            lease.release()
+
+
 # -- knowing ----------------------------------------------------------------------------------
 
 

@@ -124,6 +124,27 @@ def test_nobody_stands_where_the_holder_has_nothing() -> None:
     assert [block.place for block in table.blocks] == [(first + 1) % 5]
 
 
+@pytest.mark.parametrize(
+    ("heard", "split"),
+    [
+        ([5, 5, Held(owner="a"), Held(owner="b"), Held(owner="b")], True),
+        ([5, Held(owner="a"), Held(owner="a"), Held(owner="b"), LOST], False),
+        ([5, Held(owner="a"), Held(owner="b"), LOST, LOST], False),
+        ([5, Held(owner="a"), Held(owner="b"), Held(owner="c"), LOST], True),
+    ],
+    ids=["none", "two and one", "one and two", "one and one"],
+)
+def test_who_may_have_a_majority_by_nodes_that_were_not_heard_is_waited_for(
+    heard: list[object], *, split: bool
+) -> None:
+    """A waiter tries again soon only if surely nobody has the name; else it stands in the queue."""
+    table = Table(5)
+    words = [(heard * 2)[5 - place(table) + i] for i in range(5)]  # the queue's node grants it
+    table.talk(table.acquire(wait=5), words, 0, *([] if split else [Wakeup(WORD)]), 5)
+    assert len(grants(table)) == 2
+    assert (len(table.waited), len(table.blocks)) == ((1, 0) if split else (0, 1))
+
+
 @pytest.mark.parametrize("silent", [1, 2])
 def test_a_node_that_did_not_refuse_us_is_no_reason_to_try_again(silent: int) -> None:
     """A look at a node whose vote was lost and that has no key tells nothing: never a busy loop."""

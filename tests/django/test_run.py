@@ -366,6 +366,25 @@ def test_a_name_that_is_taken_and_nodes_that_are_away(start, redlock_embedded):
     assert "Traceback" not in err
 
 
+# What Python has on Windows: of `signal` and `os` less than the modules of `redlock_run` name.
+WINDOWS = """
+import os, signal, subprocess, sys
+for module, names in (signal, "SIGHUP SIGCHLD SIGKILL pthread_sigmask"), (os, "killpg waitid"):
+    for name in names.split():
+        delattr(module, name)
+"""
+
+
+def test_windows_is_told_in_one_sentence(start):
+    """The command says what it needs, before it asks a node."""
+    manage = "from django.core.management import execute_from_command_line as manage"
+    code = f"{WINDOWS}{manage}\nmanage(sys.argv)"
+    process = start("report", "--", "true", by=[sys.executable, "-c", code, "redlock_run"])
+    told = process.communicate(timeout=LATEST)
+    needs = "CommandError: redlock_run needs process groups, which Windows lacks: use WSL there\n"
+    assert (process.returncode, *told) == (1, "", needs)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "status"),

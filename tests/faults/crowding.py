@@ -1,8 +1,8 @@
 """Processes that crowd for the k slots of one name, while nodes and holders are struck.
 
-    python -m tests.faults.crowding                            k of 1, 2, 5, 32; 50 processes
-    python -m tests.faults.crowding --limits 5 --strikes 6
-    python -m tests.faults.crowding --calm 10 --hold 0.1       nobody is struck: are slots busy?
+    make soak-crowd                                  k of 1, 2, 5, 32; 50 processes, 20 strikes
+    make soak-crowd ARGS="--limits 5 --strikes 6"
+    make soak-crowd ARGS="--calm 10 --hold 0.1"      nobody is struck: are slots busy?
 
 Each process appends what it saw to a file of its own, with the times of one clock. At no time more
 than k may have believed that they hold a slot, nor two in one slot, and each slot's fences increase
@@ -11,7 +11,6 @@ from holder to holder. In the end every slot can be had again.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
@@ -26,19 +25,21 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django_redlock.testing import EmbeddedNodes
-from tests.support.waiting import eventually
+from tests.support import forked, soaks
+from tests.support.soaks import Played
+from tests.support.waiting import in_time
 
 if TYPE_CHECKING:
     from django_redlock.leases.lease import Lease
 
-ORDERS: Final = "CROWDING_ORDERS"
 NAME: Final = "crowd"
 TTL: Final = 2.0
-LONG: Final = 60.0  # seconds that nothing takes
+LONG: Final = 60.0  # seconds for a slot, for the first holders and for the end
 HELD, LEFT = "held", "left"
 
 
@@ -148,6 +149,7 @@ class Hold(NamedTuple):
     fence: int
     since: float
     until: float
+    pid: int = 0
 
 
 def holds(files: Sequence[Path]) -> list[Hold]:
@@ -160,7 +162,7 @@ def holds(files: Sequence[Path]) -> list[Hold]:
                 continue  # of one that was killed
             what, key, slot, fence, at = json.loads(line)
             if what == HELD:
-                found[tuple(key)] = Hold(slot, fence, at, at)
+                found[tuple(key)] = Hold(slot, fence, at, at, key[0])
             elif tuple(key) in found:  # a lease that is over is never revived
                 found[tuple(key)] = found[tuple(key)]._replace(until=at)
     return sorted(found.values(), key=lambda each: each.since)
@@ -187,6 +189,8 @@ def in_one_slot(of: Sequence[Hold]) -> list[tuple[Hold, Hold]]:
 
 def busy(of: Sequence[Hold], limit: int) -> float:
     """The part of the slots' time, but for its ends, in which they were held."""
+    if len(of) < 10:
+        return 0.0
     begin, end = of[len(of) // 10].since, of[-len(of) // 10].since
     held = sum(max(0.0, min(each.until, end) - max(each.since, begin)) for each in of)
     return held / (limit * (end - begin))
@@ -201,10 +205,12 @@ class Outcome(NamedTuple):
     Attributes:
         holds: who held what when.
         again: the slots that could be had at the end, all at once.
+        strikes: how often a node and a process were struck, with holders before it.
     """
 
     holds: list[Hold]
     again: list[int]
+    strikes: int = 0
 
 
 class Play:
@@ -216,37 +222,35 @@ class Play:
         self._home, self._nodes, self._orders = home, nodes, orders
         self._processes = processes
         self._chance = random.Random(seed)
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._running: list[BaseProcess] = []
         self.files: list[Path] = []
 
     def start(self) -> None:
         """Start one more."""
         file = self._home / f"{self._orders.limit}-{len(self.files)}"
         self.files.append(file)
-        orders = self._orders._replace(file=str(file))
-        self._running.append(
-            subprocess.Popen(
-                [sys.executable, "-m", __spec__.name],
-                env=os.environ | {ORDERS: json.dumps(orders)},
-            )
-        )
+        self._running.append(forked.start(crowd, self._orders._replace(file=str(file))))
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """Let the processes run meanwhile; then let each give back what it holds."""
+    def running(self) -> Iterator[bool]:
+        """Let the processes run meanwhile, and tell whether they hold slots.
+
+        Then each gives back what it holds. One that does not end soon is killed: its slot is free
+        when the ttl is over.
+        """
         try:
             for _ in range(self._processes):
                 self.start()
-            eventually(lambda: len(holds(self.files)) > self._orders.limit, within=LONG)
-            yield
+            yield in_time(lambda: len(holds(self.files)) > self._orders.limit, LONG)
             for process in self._running:
-                process.send_signal(signal.SIGTERM)
+                process.terminate()
+            late = time.monotonic() + LONG
             for process in self._running:
-                process.wait(LONG)
+                process.join(max(0.0, late - time.monotonic()))
         finally:
             for process in self._running:
                 process.kill()
-                process.wait()
+                process.join()
 
     def strike(self, number: int) -> None:
         """Kill or hang a node, and kill or stop a process, in turns."""
@@ -254,31 +258,27 @@ class Play:
         kill = number % 2 == 0
         (self._nodes.kill if kill else self._nodes.pause)(index)
         process = self._chance.choice(self._running)
-        process.send_signal(signal.SIGKILL if kill else signal.SIGSTOP)
-        self._pass(1.5 * TTL)
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL if kill else signal.SIGSTOP)
+        time.sleep(1.5 * TTL)
         if kill:
-            process.wait()
+            process.join()
             self._running.remove(process)
             self.start()
             self._nodes[index].start()  # empty: the restart guard holds its vote back
         else:
-            process.send_signal(signal.SIGCONT)
+            os.kill(process.pid, signal.SIGCONT)
             self._nodes.resume(index)
-        self._pass(TTL)
-
-    def _pass(self, seconds: float) -> None:
-        """Let time pass in which the others go on."""
-        end = time.monotonic() + seconds
-        eventually(lambda: time.monotonic() > end, within=seconds + LONG)
+        time.sleep(TTL)
 
     def outcome(self, strikes: int, calm: float = 0.0) -> Outcome:
         """Strike so often; or let so many seconds pass."""
-        with self.running():
-            for number in range(strikes):
+        with self.running() as hold:
+            done = strikes if hold else 0
+            for number in range(done):
                 self.strike(number)
-            if calm:
-                self._pass(calm)
-        return Outcome(holds(self.files), again(self._orders))
+            time.sleep(calm)
+        return Outcome(holds(self.files), again(self._orders), done)
 
 
 def again(orders: Orders) -> list[int]:
@@ -288,9 +288,13 @@ import django, json
 from django.conf import settings
 settings.configure(REDLOCK={{"default": {orders.locks!r}}})
 django.setup()
-from django_redlock import redlock
+from contextlib import suppress
+from django_redlock import LockTaken, NodesUnavailable, redlock
 lock = redlock({NAME!r}, limit={orders.limit}, wait={LONG})
-leases = [lock.acquire() for _ in range({orders.limit})]
+leases = []
+with suppress(LockTaken, NodesUnavailable):
+    while len(leases) < {orders.limit}:
+        leases.append(lock.acquire())
 print(json.dumps([lease.slot for lease in leases]))
 for lease in leases:
     lease.release()
@@ -318,9 +322,18 @@ def play(
     return Play(home, nodes, orders, processes=processes, seed=seed).outcome(strikes, calm)
 
 
+def judge(outcome: Outcome, limit: int) -> list[str]:
+    """Return what must not have happened."""
+    most = most_at_a_time(outcome.holds)
+    wrong = [f"limit {limit}: {most} at a time"] * (most > limit)
+    wrong += [f"limit {limit}: {one}, then {other}" for one, other in in_one_slot(outcome.holds)]
+    leaked = sorted({*range(limit)} - {*outcome.again})
+    return wrong + [f"limit {limit}: slots {leaked} are leaked"] * bool(leaked)
+
+
 def main() -> int:
     """Play each limit; tell how many held it at a time, and how busy the slots were."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.crowding")
+    parser = soaks.parser("tests.faults.crowding", __doc__)
     parser.add_argument("--limits", type=int, nargs="+", default=[1, 2, 5, 32])
     parser.add_argument("--processes", type=int, default=50)
     parser.add_argument("--threads", type=int, default=1)
@@ -330,7 +343,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--broken", action="store_true", help="count the votes of all slots")
     options = parser.parse_args()
-    bad = 0
+    strikes = 0 if options.calm else options.strikes
+    wrong: list[str] = []
+    played: list[Played] = []
     for limit in options.limits:
         with tempfile.TemporaryDirectory() as home, EmbeddedNodes(5) as nodes:
             outcome = play(
@@ -340,24 +355,25 @@ def main() -> int:
                 processes=options.processes,
                 threads=options.threads,
                 hold=options.hold,
-                strikes=0 if options.calm else options.strikes,
+                strikes=strikes,
                 calm=options.calm,
                 broken=options.broken,
                 seed=options.seed,
             )
-        most, wrong = most_at_a_time(outcome.holds), in_one_slot(outcome.holds)
-        leaked = limit - len(set(outcome.again))
-        bad += (most > limit) + len(wrong) + leaked
+        wrong += judge(outcome, limit)
+        holders = len({each.pid for each in outcome.holds})
+        played += [
+            Played(holders, options.processes, f"processes held a slot (limit {limit})"),
+            Played(outcome.strikes, strikes, f"strikes (limit {limit})"),
+        ]
         print(
-            f"limit {limit}: {len(outcome.holds)} holds, {most} at a time, {len(wrong)} wrong "
-            f"successions, {leaked} slots leaked, slots held {busy(outcome.holds, limit):.3f} of "
-            "their time"
+            f"limit {limit}: {len(outcome.holds)} holds by {holders} processes, "
+            f"{most_at_a_time(outcome.holds)} at a time, {outcome.strikes} strikes, "
+            f"slots held {busy(outcome.holds, limit):.3f} of their time",
+            flush=True,
         )
-    return 1 if bad else 0
+    return soaks.end(wrong, *played)
 
 
 if __name__ == "__main__":
-    if ORDERS in os.environ:
-        crowd(Orders(*json.loads(os.environ[ORDERS])))
-    else:
-        sys.exit(main())
+    sys.exit(main())

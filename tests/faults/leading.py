@@ -6,12 +6,12 @@
 Each process appends what it saw to a file of its own, with the times of one clock. At no time two
 of them may have said that they lead, or worked: a stop nearly always comes in the middle of a step.
 After a kill another one leads when the ttl is over, after a stop at once: there the ttl is so long
-that nothing else could free the name.
+that nothing else could free the name. A play ends when no other one leads within 50 s, and so many
+strikes are missing then.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -30,7 +30,9 @@ from django_redlock.locks.leader import Leader
 from django_redlock.testing import EmbeddedNodes
 from tests.simulation.mutants import Patch, with_edits
 from tests.simulation.mutants.edits import Edit
-from tests.support.waiting import eventually
+from tests.support import soaks
+from tests.support.soaks import Played
+from tests.support.waiting import in_time
 
 if TYPE_CHECKING:
     from django_redlock.leases.lease import Lease
@@ -40,6 +42,7 @@ PROCESSES: Final = 3
 KILL, STOP, PAUSE = "kill", "stop", "pause"
 TTL: Final = {KILL: 2.0, STOP: 60.0, PAUSE: 2.0}
 LONGEST: Final = 50.0  # seconds to the next leader: after a stop less than the ttl
+START: Final = 600.0  # seconds until a new process campaigns, which is no verdict on the leader
 SAMPLE: Final = 0.005  # seconds between two questions, and between two steps
 STEPPING: Final = 0.2  # seconds that a step of the work takes
 WAITS, ELECTED, LEADS, STEP, LOST = "waits", "elected", "leads", "step", "lost"
@@ -229,21 +232,25 @@ class Play:
         read = [line for file in self._files for line in lines(file)]
         return sorted((line[3], line[1]) for line in read if line[0] == ELECTED)
 
-    def strike(self) -> float:
-        """Strike whoever leads; return the seconds until another one does."""
-        eventually(self._in_line, within=LONGEST)
+    def strike(self) -> float | None:
+        """Strike whoever leads; return the seconds until another one does; None: it takes long."""
+        if not in_time(self._in_line, START):
+            return None
         before = self.elections()
         pid = before[-1][1]
         process = self._running[pid]
         kind = {KILL: signal.SIGKILL, STOP: signal.SIGTERM, PAUSE: signal.SIGSTOP}[self.fault]
         began = time.monotonic()
         process.send_signal(kind)
-        eventually(lambda: len(self.elections()) > len(before), within=LONGEST)
+        if not in_time(lambda: len(self.elections()) > len(before), LONGEST):
+            return None
         if self.fault == PAUSE:
             process.send_signal(signal.SIGCONT)
-            eventually(lambda: self._knows(pid), within=LONGEST)
+            if not in_time(lambda: self._knows(pid), LONGEST):
+                return None
+        elif not in_time(lambda: process.poll() is not None, LONGEST):
+            return None
         else:
-            process.wait(LONGEST)
             del self._running[pid]
             self.start()
         return self.elections()[len(before)][0] - began
@@ -252,7 +259,13 @@ class Play:
         """Whether each process leads, has led or waits: another one is to follow at once."""
         read = [line for file in self._files for line in lines(file)]
         seen = {line[1] for line in read if line[0] in (WAITS, ELECTED)}
+        assert not any(process.poll() for process in self._running.values()), self._running_now()
         return bool(self.elections()) and seen >= self._running.keys()
+
+    def _running_now(self) -> str:
+        """Each process with its exit status, and what it has noted."""
+        noted = {line[1]: line[0] for file in self._files for line in lines(file)}
+        return str([(pid, each.poll(), noted.get(pid)) for pid, each in self._running.items()])
 
     def _knows(self, pid: int) -> bool:
         """Whether a process was told as often that it lost as it was elected."""
@@ -260,9 +273,11 @@ class Play:
         return read.count(LOST) == read.count(ELECTED)
 
     def outcome(self, times: int) -> Outcome:
-        """Strike so often."""
+        """Strike so often, or until one strike is not over in time."""
+        seconds: list[float] = []
         with self.running():
-            seconds = [self.strike() for _ in range(times)]
+            while len(seconds) < times and (took := self.strike()) is not None:
+                seconds.append(took)
         # A process that was paused in a step knows of nothing until the step ends.
         return Outcome(terms(self._files, steps=self.fault != PAUSE), seconds)
 
@@ -274,7 +289,7 @@ def play(home: Path, fault: str, times: int, nodes: EmbeddedNodes, broken: str =
 
 def main() -> int:
     """Play all faults; tell how soon another process led."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.leading")
+    parser = soaks.parser("tests.faults.leading", __doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--stops", type=int, default=100)
     parser.add_argument("--pauses", type=int, default=10)
@@ -282,20 +297,22 @@ def main() -> int:
         "--broken", nargs="?", const="flag", default="", choices=BROKEN, help="see Orders"
     )
     options = parser.parse_args()
-    bad = 0
+    wrong: list[str] = []
+    played: list[Played] = []
     faults = {KILL: options.kills, STOP: options.stops, PAUSE: options.pauses}
     with tempfile.TemporaryDirectory() as home, EmbeddedNodes(3) as nodes:
         for fault, times in faults.items():
             outcome = play(Path(home), fault, times, nodes, options.broken)
             both = overlaps(outcome.terms)
-            # A waiter looks at least each second, should nobody wake it.
-            late = [each for each in outcome.seconds if each > min(TTL[fault], 3.0) + 1.5]
-            bad += len(both) + len(late)
+            wrong += [f"{one} and {other} led at the same time" for one, other in both]
+            played.append(Played(len(outcome.seconds), times, f"{fault}s"))
             print(
-                f"{fault}: {times} times, {len(outcome.terms)} terms, {len(both)} at the same "
-                f"time, next leader after {max(outcome.seconds, default=0.0):.2f} s at most"
+                f"{fault}: {len(outcome.seconds)} times, {len(outcome.terms)} terms, "
+                f"{len(both)} at the same time, "
+                f"next leader after {max(outcome.seconds, default=0.0):.2f} s at most",
+                flush=True,
             )
-    return 1 if bad else 0
+    return soaks.end(wrong, *played)
 
 
 if __name__ == "__main__":

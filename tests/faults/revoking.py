@@ -9,7 +9,6 @@ holder that renews and a rival that waits for it.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 import threading
@@ -21,8 +20,10 @@ import django
 import django.test
 from django.conf import settings as django_settings
 
-from django_redlock import LeaseLost, NodesUnavailable, redlock
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable, redlock
 from django_redlock.testing import EmbeddedNodes
+from tests.support import soaks
+from tests.support.soaks import Played
 
 TTL = 3.0  # seconds
 SKEW = 0.5
@@ -40,6 +41,7 @@ class Seen:
         free: from there until the rival had the name.
         missed: revokes without a majority, each of which was tried again.
         codes: why the leases were lost.
+        unplayed: leases that were not got in time, or whose rival was not.
     """
 
     believers: list[str] = field(default_factory=list)
@@ -47,6 +49,7 @@ class Seen:
     free: list[float] = field(default_factory=list)
     missed: int = 0
     codes: set[str] = field(default_factory=set)
+    unplayed: int = 0
 
 
 def play(number: int, seen: Seen, *, now: bool) -> None:
@@ -109,6 +112,14 @@ def trouble(nodes: EmbeddedNodes, over: threading.Event) -> None:
         over.wait(TTL + SKEW + 2)  # its guard
 
 
+def play_if_possible(number: int, seen: Seen, *, now: bool) -> None:
+    """Play it; on a slow machine somebody may not get the lease in time."""
+    try:
+        play(number, seen, now=now)
+    except (LockTaken, NodesUnavailable):
+        seen.unplayed += 1
+
+
 def plays(leases: int, *, now: bool = False) -> Seen:
     """Play so many leases."""
     seen, over = Seen(), threading.Event()
@@ -122,7 +133,9 @@ def plays(leases: int, *, now: bool = False) -> Seen:
             faults.start()
             try:
                 with ThreadPoolExecutor(AT_ONCE) as threads:
-                    jobs = [threads.submit(play, i, seen, now=now) for i in range(leases)]
+                    jobs = [
+                        threads.submit(play_if_possible, i, seen, now=now) for i in range(leases)
+                    ]
                     for job in jobs:
                         job.result()
             finally:
@@ -132,8 +145,8 @@ def plays(leases: int, *, now: bool = False) -> Seen:
 
 
 def main() -> int:
-    """Play, print, and fail where two believed in one name."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.revoking")
+    """Play, print, and judge: no two believe in one name, but by deletion some must."""
+    parser = soaks.parser("tests.faults.revoking", __doc__)
     parser.add_argument("--leases", type=int, default=200)
     parser.add_argument("--now", action="store_true", help="by deletion")
     options = parser.parse_args()
@@ -145,9 +158,12 @@ def main() -> int:
     print(
         f"told within {max(seen.told, default=0):.1f} s (ttl {TTL:g} s), {len(seen.told)} of them"
     )
-    print(f"free within {max(seen.free):.1f} s; {seen.missed} revokes were tried again")
+    print(f"free within {max(seen.free, default=0):.1f} s; {seen.missed} revokes were tried again")
     print(f"codes: {', '.join(sorted(seen.codes))}")
-    return int(bool(seen.believers) is not options.now)
+    if options.now:
+        return soaks.end([], Played(len(seen.believers), 1, "second believers"))
+    played = Played(options.leases - seen.unplayed, options.leases, "leases taken away")
+    return soaks.end([f"two believed in {name}" for name in seen.believers], played)
 
 
 if __name__ == "__main__":

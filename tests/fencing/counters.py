@@ -2,8 +2,8 @@
 
     python -m tests.fencing.counters
 
-adds on each database that can be started; the exit code is 1 if a sum is wrong. A process writes
-a ledger in the transaction that adds. So the sum is right if and only if each counter is what the
+adds on each database that can be started. A process writes a ledger in the transaction that adds.
+So the sum is right if and only if each counter is what the
 ledger says, however a process ended. Its journal tells what it knew: whatever was told to be done
 is in the ledger, and what is in the ledger and was not told was under way when its process died.
 
@@ -12,7 +12,6 @@ Prints one line of JSON for each database.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -29,7 +28,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from django_redlock.testing import EmbeddedNodes
+from tests.support import soaks
 from tests.support.databases import KINDS, Settings, connected, database, why_not
+from tests.support.soaks import Played
+from tests.support.waiting import in_time
 
 from . import outside
 from .counting import DONE, FAILED, HOLDS, ORDERS, STALE, Orders
@@ -39,7 +41,8 @@ LONG = 0.04  # of the additions last for longer than a ttl
 KILLED = 0.15  # of those that are stopped
 AT_WORK = 0.7  # of those that are stopped hold a lock
 END = 60.0  # seconds in which a process ends what it does
-LIMIT = 600.0  # seconds for the additions
+LIMIT = 600.0  # seconds for the additions; those that are left then are not played
+LEAST = {"stops": 20, "kills": 2, "stale": 1}  # on each database
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class Crowd:
         self.draw = random.Random(play.seed)
         self.there: dict[str, subprocess.Popen[bytes]] = {}
         self.started = self.stops = self.kills = 0
+        self.failed: list[str] = []
 
     def start(self) -> None:
         """Start one more, with a name and a journal that no other has."""
@@ -148,16 +152,22 @@ class Crowd:
         for _ in range(self.play.processes):
             self.start()
         late = time.monotonic() + LIMIT
-        while self.done() < self.play.additions:
-            if time.monotonic() > late:
-                raise TimeoutError(f"{self.done()} additions; see {self.folder}")
-            assert all(each.poll() is None for each in self.there.values()), f"see {self.folder}"
+        while self.done() < self.play.additions and time.monotonic() < late and self.all_well():
             if self.play.faults:
                 self.befall()
             time.sleep(0.05)
         (self.folder / "stop").touch()
-        for each in self.there.values():
-            assert each.wait(END) == 0, f"see {self.folder}"
+        in_time(lambda: all(each.poll() is not None for each in self.there.values()), END)
+        self.all_well()
+
+    def all_well(self) -> bool:
+        """Whether no process has ended by an error."""
+        self.failed = [
+            f"{name}: {(self.folder / f'{name}.log').read_text()[-150:]}"
+            for name, each in self.there.items()
+            if each.poll()
+        ]
+        return not self.failed
 
     def done(self) -> int:
         """How many additions the journals tell of."""
@@ -185,6 +195,7 @@ def perform(play: Play, settings: Settings, nodes: EmbeddedNodes, folder: Path) 
         crowd = Crowd(play, folder, outside.environment(settings, locks))
         try:
             crowd.run()
+            crowd.end()
             values = dict(tables.Counter.objects.using(alias).values_list("pk", "value"))
             fields = ("process", "number", "counter")
             ledger = list(tables.Entry.objects.using(alias).values_list(*fields))
@@ -196,7 +207,7 @@ def perform(play: Play, settings: Settings, nodes: EmbeddedNodes, folder: Path) 
         for path in folder.glob("*.journal")
         for what, number, key, *rest in map(json.loads, path.read_text().splitlines())
     }
-    wrong = list(judge(values, ledger, told))
+    wrong = [*judge(values, ledger, told), *crowd.failed]
     ends = Count(what for what, *_ in told.values())
     figures = {
         "additions": len(ledger),
@@ -252,7 +263,7 @@ def somewhere() -> Iterator[Path]:
 
 def main() -> int:
     """Play it on each database."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = soaks.parser("tests.fencing.counters", __doc__)
     parser.add_argument("--databases", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--additions", type=int, default=10_000)
     parser.add_argument("--counters", type=int, default=10_000)
@@ -262,7 +273,9 @@ def main() -> int:
     fixed = {"additions": chosen.additions, "counters": chosen.counters}
     if chosen.seed is not None:
         fixed["seed"] = chosen.seed
-    play, failed = Play(fenced=not chosen.unfenced, **fixed), False
+    play = Play(fenced=not chosen.unfenced, **fixed)
+    wrong: list[str] = []
+    played: list[Played] = []
     outside.of_tests()
     for kind in chosen.databases:
         if why_not(kind):
@@ -270,11 +283,14 @@ def main() -> int:
             continue
         with EmbeddedNodes(3) as nodes, database(kind) as settings, somewhere() as folder:
             outcome = perform(play, settings, nodes, folder)
-        for text in outcome.wrong[:20]:
-            print(f"    {text}")
         print(json.dumps({"database": kind} | outcome.figures), flush=True)
-        failed = failed or bool(outcome.wrong)
-    return 1 if failed else 0
+        wrong += [f"{kind}: {text}" for text in outcome.wrong]
+        least = LEAST | {"additions": play.additions}
+        played += [
+            Played(outcome.figures[what], count, f"{what} ({kind})")
+            for what, count in least.items()
+        ]
+    return soaks.end(wrong, *(played or [Played(0, 1, "databases")]))
 
 
 if __name__ == "__main__":

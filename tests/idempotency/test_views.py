@@ -211,7 +211,7 @@ def test_a_key_of_its_own_has_a_text_of_its_own():
     for key in ("renew:{request.POST[year]}", year_of):
         answer = Shop(anybody(order, key=key)).send()
         assert answer.status_code == 400
-        assert "it lacks what it needs" in json.loads(answer.content)["detail"]
+        assert "it lacks a value that its key is made of" in json.loads(answer.content)["detail"]
 
 
 def test_a_key_may_be_left_out_where_none_is_required():

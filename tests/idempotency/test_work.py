@@ -159,7 +159,7 @@ def test_a_taken_lock_and_no_majority(memory):
 def test_a_second_delivery_waits_for_the_first(monkeypatch):
     """Without an option, as ``idempotent`` does: whoever is at work has a moment to finish."""
     assert vars(of_work)["WAIT"] == WAIT > 0
-    monkeypatch.setattr(of_work, "WAIT", 60.0)  # no stall of this machine ends it
+    monkeypatch.setattr(of_work, "WAIT", 3600.0)  # no stall of this machine ends it
     held, may_end = threading.Event(), threading.Event()
 
     def first() -> None:
@@ -235,6 +235,7 @@ def test_inside_a_transaction_it_is_refused(transactional_db):
         (("charge", 7), {"keep": -1}, "keep must be above 0"),
         (("charge", 7), {"using": 7}, "using must be the alias of a database"),
         (("charge", 7), {"ttl": "x"}, "ttl"),
+        ((), {}, r"'scope'; write idempotent_work\('charge', order_id\): a scope and a key"),
         (
             ("charge", 7),
             {"min_hold": 5},

@@ -97,8 +97,8 @@ class Given:
 @pytest.fixture
 def given(three: EmbeddedNodes, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Given]]:
     """What gives a lease away while it is healed; the waiter does not look meanwhile."""
-    monkeypatch.setattr("django_redlock.core.wait.LOOK_EVERY", (60.0, 60.0))
-    monkeypatch.setattr("django_redlock.core.wait.NEWS", 120.0)
+    monkeypatch.setattr("django_redlock.core.wait.LOOK_EVERY", (3600.0, 3600.0))
+    monkeypatch.setattr("django_redlock.core.wait.NEWS", 7200.0)
     made: list[Given] = []
 
     def give() -> Given:

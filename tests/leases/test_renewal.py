@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import math
+import sys
 import threading
 import time
 import weakref
@@ -37,6 +38,7 @@ from django_redlock.leases.renewal import (
 )
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.address import from_url
+from django_redlock.nodes.background import end
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from django_redlock.testing import EmbeddedNodes
@@ -450,6 +452,23 @@ def test_the_watchdog_sleeps_no_longer_than_until_the_deadline(memory, monkeypat
     lease.release()
 
 
+@pytest.mark.parametrize("threads", [False, True])
+def test_a_server_that_stops_the_watchdog_between_requests_is_named(
+    memory, monkeypatch, caplog, *, threads
+):
+    """A process that uWSGI runs without threads warns at its first lease, once."""
+    monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(has_threads=threads))
+    renewal._warn_of_uwsgi.cache_clear()
+    lease = made(memory, ttl=60)("name").acquire()
+    for _ in range(2):
+        watchdog = Watchdog()
+        watchdog.watch(lease)
+        assert end([watchdog._workers], 60) == []
+    told = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert ["set enable-threads = true" in each for each in told] == [True] * (not threads)
+    lease.release()
+
+
 def not_renewed(memory: Memory, name: str, after: int) -> None:
     """See that a lease is in no further message, while another one is renewed again and again."""
     other = made(memory)("other").acquire()
@@ -615,72 +634,6 @@ def test_who_is_lost_and_not_told_is_taken_again():
     assert schedule.take(10.0) == ([turn], [])
     assert schedule.take(30.0) == ([], [])
     assert schedule.next() == math.inf
-
-
-@pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("called", ["put", "forget", "find_first"])
-def test_a_take_that_is_interrupted_is_made_up_for(monkeypatch, called, before):
-    """Wherever an exception ends it, each lease is renewed and told afterwards, once."""
-    plain, interruptions = getattr(Chunk, called), 0
-    for number in range(20):
-        turns: list[Any] = [Turn() for _ in range(3)]
-        ends: Any = Turn(ttl=10, renews=False)
-        schedule = rota_of(*turns, ends)
-        left = [number]
-
-        def interrupted(self: Any, *args: Any, left: Any = left) -> None:
-            left[0] -= 1
-            if before and left[0] == -1:
-                raise KeyboardInterrupt
-            plain(self, *args)
-            if not before and left[0] == -1:
-                raise KeyboardInterrupt
-
-        with monkeypatch.context() as patched:
-            patched.setattr(Chunk, called, interrupted)
-            try:
-                taken = schedule.take(10.0)
-            except KeyboardInterrupt:
-                interruptions += 1
-                assert schedule.next() == 10
-                taken = schedule.take(10.0)
-        assert taken == ([ends], turns)
-        assert schedule.take(30.0) == (turns, [])
-        assert schedule.next() == math.inf
-    assert interruptions == {"put": 7, "forget": 1, "find_first": 1}[called]
-
-
-def add_in_the_middle_of_a_take(monkeypatch) -> float:
-    """Add a lease that is due at 11 where the first time is found again; when is there more?"""
-    first: Any = Turn()
-    added: Any = Turn(since=1)
-    schedule = rota_of(first)
-
-    def found(*args: Any, **options: Any) -> Any:
-        least = min(*args, **options)
-        if not added.schedules:
-            schedule.add(added)
-        return least
-
-    with monkeypatch.context() as patched:
-        patched.setattr("django_redlock.leases.renewal.min", found, raising=False)
-        assert schedule.take(10.0) == ([], [first])
-    return schedule.next()
-
-
-def test_a_lease_that_is_added_in_the_middle_of_a_take_is_not_missed(monkeypatch):
-    """A signal handler may take a lock at any call."""
-    assert add_in_the_middle_of_a_take(monkeypatch) <= 11
-
-    def uncounted(real: Any) -> Any:
-        def note(self: Chunk, place: Any) -> None:
-            real(self, place)
-            self.puts = 0
-
-        return note
-
-    with with_edits(Patch(Chunk, "note", uncounted)):
-        assert add_in_the_middle_of_a_take(monkeypatch) == 30
 
 
 def release_in_the_middle_of_a_put() -> int:

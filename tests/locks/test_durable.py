@@ -341,9 +341,9 @@ def test_a_line_is_told_once_whatever_it_locks():
     with warnings.catch_warnings(record=True) as caught, transaction.atomic():
         warnings.simplefilter("default")
         names["many"](f"name:{number}" for number in range(100))
-    assert [each.category for each in caught] == [LockInTransactionWarning]
+    (ours,) = (each for each in caught if each.category is LockInTransactionWarning)
     assert len(names["__warningregistry__"]) <= 2
-    said = str(caught[0].message)
+    said = str(ours.message)
     assert "name:" not in said
     for way_out in (".atomic()", "@single_flight", "non_atomic_requests", "durable=False"):
         assert way_out in said

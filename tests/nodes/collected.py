@@ -108,7 +108,7 @@ class Holder:
 
 def left(redlock: Any, done: list[str]) -> None:
     """Leave to the collector what it may find of ours."""
-    from django_redlock.interruption import SafeFinalizer
+    from django_redlock.interruption import when_forgotten
 
     generator = rows(redlock, "generator")
     next(generator)
@@ -133,7 +133,7 @@ def left(redlock: Any, done: list[str]) -> None:
             done.append("job")
 
     thing = Cycle()
-    SafeFinalizer(thing, job)
+    when_forgotten(thing, job)
 
 
 def redlock_group() -> Any:
@@ -192,7 +192,7 @@ def held(redlock: Any, variant: str) -> dict[str, Any]:
     enough.set()
     thread.join()
     eventually(lambda: all(is_free(redlock, each) for each in names))
-    eventually(lambda: {*done} == {"job"})  # two threads may do it, see ``SafeFinalizer``
+    eventually(lambda: {*done} == {"job"})
     return {"locks": sorted(found), "returned": returned, "ended": ended, "told": told}
 
 

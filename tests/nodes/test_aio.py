@@ -88,7 +88,7 @@ async def stands_on_all(redlock: LockTemplate, nodes: EmbeddedNodes, name: str) 
 def test_the_questions_of_one_tick_leave_in_one_write(five, monkeypatch):
     """A hundred tasks that acquire in one tick cost each node one write, and so do releases."""
     # A slow tick is not taken for one whose write was interrupted.
-    monkeypatch.setattr("django_redlock.nodes.loops.STALE", 60.0)
+    monkeypatch.setattr("django_redlock.nodes.loops.STALE", 3600.0)
     redlock = template(group := group_of(five.urls, 20))
 
     async def main() -> None:
@@ -116,7 +116,7 @@ def test_the_questions_of_one_tick_leave_in_one_write(five, monkeypatch):
 def test_a_loop_has_one_connection_to_each_node(five, monkeypatch):
     """A thousand tasks share one connection per node, from their first tick on."""
     # A slow tick is not taken for one that was kept from hearing of its connections.
-    monkeypatch.setattr("django_redlock.nodes.loops.LATE", 60.0)
+    monkeypatch.setattr("django_redlock.nodes.loops.LATE", 3600.0)
     redlock = template(group := group_of(five.urls, 20))
 
     async def turn(number: int) -> int:
@@ -204,6 +204,27 @@ def test_more_than_the_sockets_take(five):
             await asyncio.gather(*(lease.arelease() for lease in leases))
             await soon(lambda: keys_on(five) == [[]] * 5)
         assert faults == []
+
+    asyncio.run(main())
+
+
+def test_a_request_larger_than_the_socket_takes_is_sent_whole(five, monkeypatch):
+    """The loop sends the rest as the socket takes it: no reply, and no timer, comes before that."""
+    redlock = template(group := group_of(five.urls, 600))
+    send: Any = socket.socket.send
+
+    async def main() -> None:
+        sockets = [each.socket for each in await connect(redlock, group)]
+
+        def sixteen(self: socket.socket, data: bytes, *args: Any) -> int:
+            return int(send(self, data[:16] if self in sockets else data, *args))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(socket.socket, "send", sixteen)
+            taking = asyncio.ensure_future(redlock("large").aacquire())
+            await soon(taking.done, what="a reply to the whole of it")
+        await (await taking).arelease()
+        await soon(lambda: keys_on(five) == [[]] * 5)
 
     asyncio.run(main())
 

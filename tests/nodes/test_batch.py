@@ -373,7 +373,7 @@ def test_an_interruption_while_a_batch_leaves(three, at, broken, monkeypatch):
     redlock = template(group := group_of(three.urls, 20))
     send_all: Any = Connection.send_all
     # A release waits for each node that was asked.
-    monkeypatch.setattr(round_module, "LEAST_LINGER", 20.0)
+    monkeypatch.setattr(round_module, "LEAST_LINGER", 3600.0)
 
     async def main() -> list[list[Vote]]:
         await connect(redlock, group)

@@ -92,7 +92,7 @@ def test_who_could_vote_is_said_although_it_does_not_suffice(nodes, asynchronous
     hung = group.nodes[4]
     hung.timeout = 0.2
     monkeypatch.setattr(node, "OPEN_TIMEOUT", 0.2)
-    monkeypatch.setattr("django_redlock.nodes.round.LEAST_WORTH", 20.0)  # as for `timeout`
+    monkeypatch.setattr("django_redlock.nodes.round.LEAST_WORTH", 3600.0)  # as for `timeout`
 
     def attempt() -> object:
         lock = redlock("name")
@@ -100,7 +100,7 @@ def test_who_could_vote_is_said_although_it_does_not_suffice(nodes, asynchronous
 
     for turn in range(4):  # while connecting, and when everything about the nodes is known
         if turn == 2:  # from now on somebody else is connecting
-            monkeypatch.setattr(node, "OPEN_TIMEOUT", 60.0)
+            monkeypatch.setattr(node, "OPEN_TIMEOUT", 3600.0)
             eventually(lambda: hung.open(time.monotonic(), urgent=True))
         with pytest.raises(NodesUnavailable) as caught:
             attempt()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from django_redlock import redlock
 from tests.support.loops import unguarded
 from tests.support.proxy import Proxy
 from tests.support.replays import note_broken
@@ -35,6 +38,28 @@ def test_a_lock_that_no_child_makes_anew_is_found():
     """The check above names a lock that stays held."""
     found = told("-m", "tests.nodes.held_locks", "careless")
     assert found["stuck"] == ["django_redlock.conf.careless"]
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it has threads
+def test_a_process_that_is_killed_keeps_its_name_for_one_ttl_at_most(patient_nodes):
+    """Every key that it leaves expires, and nobody renews it: it is nobody's any more."""
+    child = os.fork()
+    if not child:
+        try:
+            redlock("name", ttl=40).acquire()
+            os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert redlock("name").try_acquire() is None
+    left = []
+    for node in patient_nodes:
+        with closing(node.client(socket_timeout=5)) as client:
+            left.append(client.pttl("redlock:lock:name"))
+            client.delete("redlock:lock:name")
+    assert sum(0 < each <= 40_000 for each in left) >= 3  # milliseconds
+    assert max(left) <= 40_000
+    assert -1 not in left  # a key without an end
 
 
 # -- a server that forks in C, as uWSGI: no hook of Python runs ------------------------------------

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from django_redlock.leases.lease import Lease
-from django_redlock.locks.lock import leave
 from django_redlock.nodes import sets as connection_set
 from django_redlock.nodes import threads
 from django_redlock.nodes.sets import ConnectionSet, ConnectionSets
-from tests.faults.injected import Injector, Interruption
 from tests.simulation.mutants import Edit, with_edits
-from tests.support.loops import group_of, idle, in_sets, keys_on, owing, template
+from tests.support.loops import group_of, in_sets, keys_on, owing, template
 from tests.support.proxy import Proxy
 from tests.support.sets import LONG, Held, is_whole, overdue, sets_of
 from tests.support.waiting import eventually
@@ -75,7 +71,7 @@ def test_locks_go_on_by_the_set_while_a_node_owes_replies(held, one_by_one):
 def test_a_set_that_is_of_no_use_while_a_node_owes_replies_is_noticed(held, one_by_one):
     """The check can fail."""
     only_owing(held)
-    never = Edit(ConnectionSets, "_put_owing", "request.command not in TAKING", "False")
+    never = Edit(ConnectionSets, "give", "request.command not in TAKING", "False")
     with with_edits(never):
         held.lease.release()
         locks(held.redlock)
@@ -179,126 +175,6 @@ def test_a_set_that_nobody_attends_to_is_noticed(three, monkeypatch):
         proxy.let_go()
         eventually(lambda: keys_on(three) == [[]] * 3)
         group.close()
-
-
-# -- interrupted --------------------------------------------------------------------------------
-
-
-def has_a_set(held: Held) -> bool:
-    """Take a lock; return whether there is a set."""
-    with held.redlock("warm"):
-        pass
-    sets = sets_of(held.group)
-    return bool(sets._free or sets._owing)
-
-
-def interrupted_at(held: Held, number: int, act: Callable[[Lease], None]) -> str:
-    """Interrupt a request over a set that owes a reply; where that was, or "" behind the end."""
-    held.proxy.let_go()
-    eventually(lambda: held.proxy.held == 0)
-    eventually(lambda: has_a_set(held))
-    held.proxy.holding = 1
-    lease = held.redlock("late").acquire()
-    injector = Injector(number)
-    injector.start()
-    try:
-        act(lease)
-    except Interruption:
-        pass
-    finally:
-        injector.stop()
-        lease.release()
-    return injector.at
-
-
-@pytest.fixture(params=[False, True], ids=["set goes on", "set ends"])
-def ending(request, monkeypatch):
-    """Sets that owe a reply go on; or they end, so that each request goes the general way."""
-    well = ConnectionSet.is_well
-    if request.param:
-        monkeypatch.setattr(
-            ConnectionSet, "is_well", lambda lent, patience: not lent.owing and well(lent, patience)
-        )
-
-
-def storm(held: Held, act: Callable[[Lease], None]) -> list[str]:
-    """Interrupt at each point; what was left there."""
-    left = []
-    held.lease.release()
-    for number in itertools.count(1):
-        at = interrupted_at(held, number, act)
-        sets = sets_of(held.group)
-        claimed = [lent for lent in sets._owing.values() if lent.request is not None]
-        held.proxy.let_go()
-        try:
-            eventually(lambda: keys_on(held.nodes) == [[]] * 3, within=HALF_OF_TTL)
-        except AssertionError:
-            left.append(f"{at}: {keys_on(held.nodes)}")
-        if claimed:
-            left.append(f"{at}: a set is claimed for ever")
-        if not at or left:
-            break
-    return left
-
-
-@pytest.mark.nightly
-@pytest.mark.alone
-def test_an_interrupted_release_over_a_set_that_owes_a_reply_leaves_nothing(held, ending):
-    """At no point of it does a key stay, a set stay claimed, or the number of connections grow."""
-    assert storm(held, Lease.release) == []
-    eventually(lambda: owing(held.group.nodes) == [0] * 3)
-    assert all(len(idle(node)) <= ONE_CONNECTION for node in held.group.nodes)
-
-
-@pytest.mark.nightly
-@pytest.mark.alone
-def test_an_interrupted_lock_over_a_set_that_owes_replies_leaves_nothing(held, ending):
-    """The same for the requests that follow the release.
-
-    But for the first instruction of the block's end, before its ``try``: there the ttl frees.
-    """
-
-    def act(lease: Lease) -> None:
-        lease.release()
-        with held.redlock("next"):
-            pass
-
-    torn = f"BlockExit._leave:{leave._leave.__code__.co_firstlineno}:"
-    assert [left for left in storm(held, act) if not left.startswith(torn)] == []
-    eventually(lambda: owing(held.group.nodes) == [0] * 3)
-    assert all(len(idle(node)) <= ONE_CONNECTION for node in held.group.nodes)
-
-
-@pytest.mark.nightly
-@pytest.mark.alone
-@pytest.mark.parametrize("ending", [True], indirect=True, ids=["set ends"])
-def test_a_connection_that_an_interruption_loses_is_noticed(held, ending):
-    """The undo goes another way, overtakes the grant, and the name stays taken."""
-    with with_edits(Edit(ConnectionSets, "dissolve", ".leave(connection, nonce)", "")):
-        (left,) = storm(held, Lease.release)
-    assert left.endswith("['redlock:lock:late']]")
-
-
-@pytest.mark.parametrize("broken", [False, True], ids=["well", "broken"])
-def test_a_set_that_was_claimed_for_an_interrupted_request_ends(held, broken, monkeypatch):
-    """Else its connections stayed open, and the undo overtook the grant."""
-
-    def interrupt(_: ConnectionSet, __: float) -> bool:
-        raise Interruption
-
-    lent = only_owing(held)
-    with monkeypatch.context() as patch:
-        if broken:
-            patch.setattr(ConnectionSets, "reclaim", lambda *_: None)
-        patch.setattr(ConnectionSet, "is_well", interrupt)
-        with pytest.raises(Interruption):
-            held.lease.release()
-    assert is_whole(lent) is broken
-    if lent.request is not None:
-        sets_of(held.group).reclaim(lent.request)
-    if broken:  # another thread sends the undo: it is to be there before the grant
-        eventually(held.overtaken)
-    assert held.all_free() is not broken
 
 
 @pytest.mark.nightly

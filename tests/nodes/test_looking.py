@@ -205,7 +205,7 @@ def is_down_after_a_pause(three: EmbeddedNodes, clock: Clock) -> bool:
             for connection in driver.mine.values():
                 poll.register(connection.fileno, select.POLLIN)
             driver.poll = poll
-            driver.give_back(form=True)
+            driver._give_back()
             return bool(group.nodes[2].down_reason)
         finally:
             three.resume(2)
@@ -218,7 +218,7 @@ def test_a_thread_that_stops_after_its_last_look_calls_no_node_silent(three, clo
 
 def test_who_reads_the_clock_after_the_look_calls_it_silent(three, clock):
     """Broken: the check above can fail."""
-    edit = Edit(PollDriver, "give_back", "else None, now)", "else None, time.monotonic())")
+    edit = Edit(PollDriver, "_give_back", "else None, now)", "else None, time.monotonic())")
     with with_edits(edit):
         assert is_down_after_a_pause(three, clock)
 

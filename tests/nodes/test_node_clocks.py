@@ -21,9 +21,11 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_redlock import LockTaken, NodesUnavailable, conf, redlock
+from django_redlock.core.policy import microseconds
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.inspection.survey import survey
 from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes import handshake
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 from tests.support.looked_at import evicting
 from tests.support.proxy import Proxy
@@ -116,6 +118,19 @@ def test_nothing_is_written_on_a_node_whose_clock_is_wrong(off):
         proxies[0].clock = 0
         assert GUARDED in whys(process(alias))[0]
         assert set(fences(nodes[0])) == {"empty"}
+
+
+@pytest.mark.parametrize(
+    ("off", "asynchronous"), [(-100, False), (100, True)], ids=["behind, thread", "ahead, task"]
+)
+def test_a_machine_whose_clock_is_wrong_gets_no_lock(off, asynchronous, monkeypatch):
+    """The node differs from it, and the error says by how much; when it is set, there are locks."""
+    with old_nodes(1) as (_, _, alias):
+        with monkeypatch.context() as patch:
+            patch.setattr(handshake, "microseconds", lambda: microseconds() + off * 1_000_000)
+            (told,) = whys(asynchronous=asynchronous)
+            assert re.fullmatch(DIFFER, told)
+        process(alias)("name").acquire().release()
 
 
 def test_the_status_shows_a_wrong_clock():

@@ -32,7 +32,7 @@ from django_redlock.core.commands import (
     Unmark,
 )
 from django_redlock.core.protocol import Command, LockKeys, Request
-from django_redlock.nodes import memory, scripts
+from django_redlock.nodes import admission, memory, scripts
 from django_redlock.nodes.memory import MemoryNode, digest, owner_of
 from django_redlock.testing import EmbeddedNode
 from tests.support.waiting import eventually
@@ -731,20 +731,24 @@ def promote(client: Any) -> str:
 
 
 def put(client: Any, request: Request, epoch: str, text: str = "") -> bytes:
-    """What a real node says to a grant or a heal over a connection that knows this epoch."""
+    """What a real node says over a connection that knows this epoch."""
     keys, argv = request.wire()
     text = text or scripts.TEXT[request.command]
     outcome: bytes = client.eval(text, len(keys), *keys, request.nonce, *argv, epoch)[1]
     return outcome
 
 
-GRANT_OR_HEAL = (
+BY_HISTORY = (
     (Acquire(NONCES[0], bool, target(["a"]), FUTURE, WIDE, STEP, "me"), b"GRANTED"),
     (Heal(NONCES[0], bool, target(["a"]), 7, STEP, "me"), b"HEALED"),
+    (Memory(NONCES[0], bool, FENCES, WAITS, 9), b"MEMORY"),
+)
+by_history = pytest.mark.parametrize(
+    ("request_", "done"), BY_HISTORY, ids=["grant", "heal", "memory"]
 )
 
 
-@pytest.mark.parametrize(("request_", "done"), GRANT_OR_HEAL, ids=["grant", "heal"])
+@by_history
 def test_a_node_that_was_promoted_since_has_no_vote(promoted, request_, done):
     """Its connections stay open, and it may have another's data; the next connection knows it."""
     history = promote(promoted)
@@ -755,13 +759,49 @@ def test_a_node_that_was_promoted_since_has_no_vote(promoted, request_, done):
     assert put(promoted, request_, f"0{history}") == b"EMPTY"
 
 
-@pytest.mark.parametrize(("request_", "done"), GRANT_OR_HEAL, ids=["grant", "heal"])
+@by_history
 def test_without_a_look_at_the_history_a_promoted_node_votes(promoted, request_, done):
     """The check can fail."""
-    text, found = scripts.TEXT[request_.command], "string.find(told, 'second_repl_offset:%d')"
+    text = scripts.TEXT[request_.command]
+    found = "string.find(told, 'second_repl_offset:', 1, true)"
     assert text.count(found) == 1
     promote(promoted)
     assert put(promoted, request_, "0", text.replace(found, "false")) == done
+
+
+HISTORY = "5eed" * 10
+REPLID = f"master_replid:{HISTORY}\r\nmaster_replid2:{'0' * 40}\r\n"
+REPLICA = "slave0:ip=10.0.0.1,port=6379,state=online,offset=-1,lag=0\r\n"
+
+
+@by_history
+@pytest.mark.parametrize(
+    ("rows", "history"),
+    [
+        (f"{REPLID}second_repl_offset:-1\r\n", ""),
+        (f"{REPLICA}{REPLID}second_repl_offset:7\r\nrepl_backlog_active:1\r\n", HISTORY),
+        (f"{REPLID}master_repl_offset:7\r\n", ""),
+        (f"master_replid2:{HISTORY}\r\nsecond_repl_offset:7\r\n", ""),
+    ],
+    ids=["first master", "promoted", "without the offset", "without the id"],
+)
+def test_only_a_server_that_says_so_was_promoted(promoted, request_, done, rows, history):
+    """By a digit behind the offset; the handshake reads the reply of its server in the same way."""
+    text = instead_of_info(request_.command, "replication", f"role:master\r\n{rows}")
+    assert put(promoted, request_, f"0{history}", text) == done
+    other = "" if history else HISTORY
+    assert put(promoted, request_, f"0{other}", text) == b"EMPTY"
+    facts = admission.parse(
+        f"redis_version:8.2\r\nrun_id:r\r\nuptime_in_seconds:9\r\nrole:master\r\n{rows}".encode()
+    )
+    assert facts.history == history
+
+
+def instead_of_info(command: Command, section: str, rows: str) -> str:
+    """The text of the script, which gets these rows from the node."""
+    text, asked = scripts.TEXT[command], f"redis.call('INFO', '{section}')"
+    assert text.count(asked) == 1
+    return text.replace(asked, f"({rows!r})")
 
 
 def test_a_heal_on_a_node_that_is_out_of_memory_writes_nothing(pair):
@@ -922,6 +962,26 @@ def test_a_node_tells_what_it_does_when_its_memory_is_full(pair):
         pair.client.config_set("maxmemory", "0")
         pair.client.config_set("maxmemory-policy", "noeviction")
     assert answer[2] == [100 * 1024 * 1024, b"volatile-lru", 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("section", "rows", "facts"),
+    [
+        ("memory", "# Memory\r\nused_maxmemory:3\r\nmaxmemory_human:1M\r\n", [0, b"", 0, 0]),
+        (
+            "memory",
+            "# Memory\r\nmaxmemory_human:1M\r\nmaxmemory:7\r\nmaxmemory_policy:all-lru\r\n",
+            [7, b"all-lru", 0, 0],
+        ),
+        ("stats", "# Stats\r\nevicted_keys:12\r\n", [0, b"noeviction", 12, 0]),
+        ("stats", "# Stats\r\nun_evicted_keys:12\r\n", [0, b"noeviction", 0, 0]),
+    ],
+    ids=["no limit", "limit", "evicted", "none evicted"],
+)
+def test_what_a_node_tells_of_its_memory_is_a_row_of_its_own(pair, section, rows, facts):
+    """Not the end of another row's name, nor a name that begins alike."""
+    text = instead_of_info(Command.MEMORY, section, rows)
+    assert pair.client.eval(text, 2, FENCES, WAITS, ECHO, 9, "")[2] == facts
 
 
 def test_an_emptied_node_says_so_before_a_lock_is_asked_for(pair):
@@ -1404,6 +1464,23 @@ def test_admission_of_an_emptied_node_counts_from_its_discovery(pair):
     pair.let_pass(20)
     assert admit(pair, 60_000, 10**9) < 59_990
     assert not pair.client.hexists(FENCES, "epoch")
+
+
+def test_a_grant_that_comes_behind_its_release_lasts_for_its_ttl(pair):
+    """The node cannot know: it refuses the name to others until then, and no longer."""
+    pair.release(NONCES[0], ["a"])
+    assert pair.grant(NONCES[0], ["a"])[1] == b"GRANTED"
+    assert pair.grant(NONCES[1], ["a"])[1] == b"HELD"
+    assert slot(pair.client.pttl(f"{LOCK}a")) == slot(STEP)
+
+
+def test_another_client_has_no_guard_and_no_fence(pair):
+    """SET NX of an emptied node, which admits none of us, succeeds, and no counter rises."""
+    pair.client.delete(FENCES)
+    assert admit(pair, 60_000, 10**9) > 0
+    before = pair.client.hgetall(FENCES)
+    assert pair.client.set(f"{LOCK}a", "theirs", nx=True, px=STEP)
+    assert pair.client.hgetall(FENCES) == before
 
 
 def test_admission_of_a_young_node_counts_from_its_discovery_too(pair):

@@ -438,8 +438,8 @@ def test_connections_for_an_undo_that_never_comes_are_closed(reached, monkeypatc
         work = PollDriver(Round(group.nodes, next(steps), 5.0), group._threads.sets)
         work.gather()
         work.write()
-        work.spoil()
-        work.give_back(form=False)
+        work._spoil()
+        work._give_back()
     assert [len(node.unanswered) for node in group.nodes] == [1, 1, 1]
 
 

@@ -151,7 +151,7 @@ def test_a_loop_that_ends_while_tasks_wait(nodes, farewell):
 def test_tasks_and_threads_stand_in_one_line(nodes, monkeypatch):
     """A thread behind a task, a task behind a thread: each gets its turn, in order."""
     # Who looks, and sees the name free before the word for him has come, may come out of order.
-    monkeypatch.setattr(waiting, "LOOK_EVERY", (5, 6))
+    monkeypatch.setattr(waiting, "LOOK_EVERY", (3600.0, 3600.0))
     redlock = template(group := group_of(nodes.urls, 5))
     order: list[str] = []
     held = redlock("name").acquire()

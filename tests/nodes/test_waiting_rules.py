@@ -275,7 +275,7 @@ def test_a_child_has_no_place_of_its_parent(side):
             test_a_broken_place_is_taken_anew,
         ),
         (
-            Edit(Waiters, "_enter", "SafeFinalizer(ticket, place.abandon)", "pass"),
+            Edit(Waiters, "_enter", "when_forgotten(ticket, place.abandon)", "pass"),
             test_a_forgotten_waiter_has_left,
         ),
         (

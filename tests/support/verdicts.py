@@ -6,7 +6,9 @@ It reads the tests and their helpers as text before any test runs:
   `make nightly`, or counts events;
 - a count of this process's threads, descriptors or objects, and a trace function: a worker of
   pytest-xdist has those of other tests, too, so such a test is marked `alone`;
-- a sleep in a module of tests: it waits for a condition instead.
+- a sleep in a module of tests: it waits for a condition instead;
+- a time of the package that a test sets to between 1 and 600 seconds: a slow machine may take as
+  long, or not, so the test sets what is over at once, or an hour.
 
 What is marked `nightly` or `alone` is free, with the helpers that nothing else in its module uses.
 ``EXCEPTIONS`` names everything else, each with its reason.
@@ -17,6 +19,8 @@ What is marked `nightly` or `alone` is free, with the helpers that nothing else 
 from __future__ import annotations
 
 import ast
+import functools
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -31,14 +35,17 @@ COUNTS: Final = {
     *("threading.enumerate", "threading.active_count", "gc.get_objects"),
     *("sys.settrace", "sys.setprofile", "sys._current_frames"),
 }
-TRACERS: Final = {"Injector"}  # of the tests
+SETTERS: Final = {"setattr", "patch", "object"}  # of pytest and unittest.mock
+OVER_AT_ONCE, NEVER_OVER = 1.0, 600.0  # seconds
+# The constants of the package that are seconds: numbers with a point.
+SECONDS: Final = re.compile(
+    r"^([A-Z_]+)(?:, [A-Z_]+)*(?:: Final)? = \(?[0-9_]+\.[0-9]", re.MULTILINE
+)
 # File, or file::function, and why.
 EXCEPTIONS: Final = {
     "example/running_demo.py::Terminal": "only tests that are nightly use it",
     "faults/afterwards.py::_locks": "runs in programs of its own alone",
-    "faults/injected.py::Injector": "runs in programs of its own alone",
-    "faults/injected.py::Storm": "runs in programs of its own alone",
-    "faults/interrupted.py::open_sockets": "only tests that are nightly use it",
+    "nodes/test_undo_queue.py::test_a_full_queue_drops_the_oldest_and_says_so_once": "no seconds",
     "support/loops.py::open_files": "only tests that are alone use it",
     "support/loops.py::threads": "only tests that are alone use it",
     "support/verdicts.py": "says what it looks for",
@@ -105,16 +112,38 @@ def _refused(top: ast.stmt, *, sleeps: bool) -> Iterator[tuple[int, str]]:
     for each in ast.walk(top):
         if isinstance(each, ast.Attribute) and ast.unparse(each) in COUNTS:
             yield each.lineno, f"{ast.unparse(each)} sees other tests, too: mark it alone"
-        elif isinstance(each, ast.Call) and ast.unparse(each.func) in TRACERS:
-            yield each.lineno, f"{ast.unparse(each.func)} traces other tests, too: mark it alone"
         elif isinstance(each, ast.Constant) and "/proc/self" in str(each.value):
             yield each.lineno, "/proc/self has what other tests have, too: mark it alone"
         elif sleeps and isinstance(each, ast.Call) and ast.unparse(each.func) == "time.sleep":
             yield each.lineno, "a sleep: wait for a condition"
+        elif isinstance(each, ast.Call) and (name := _clock_set_by(each)):
+            yield each.lineno, f"{name} may be over, or not: set what is over at once, or an hour"
         elif isinstance(each, ast.Assert):
             for compared in (one for one in ast.walk(each.test) if isinstance(one, ast.Compare)):
                 if any(_tells_time(smaller, times) for smaller in _smaller(compared)):
                     yield each.lineno, "an upper bound on a measured time: count events, or nightly"
+
+
+@functools.cache
+def _clocks_of_the_package() -> set[str]:
+    files = (TESTS.parent / "django_redlock").rglob("*.py")
+    return {name for file in files for name in SECONDS.findall(file.read_text(encoding="utf-8"))}
+
+
+def _clock_set_by(call: ast.Call) -> str:
+    """Return the name of the package's clock that a test sets to what load may decide, or ""."""
+    called = getattr(call.func, "attr", None) or getattr(call.func, "id", None)
+    if called not in SETTERS or len(call.args) < 2:
+        return ""
+    target, value = call.args[-2:]
+    name = target.value if isinstance(target, ast.Constant) else ""
+    name = str(name).rpartition(".")[2]
+    numbers = value.elts if isinstance(value, ast.Tuple) else [value]
+    times = [one.value for one in numbers if isinstance(one, ast.Constant)]
+    decided = any(
+        isinstance(one, int | float) and OVER_AT_ONCE <= one < NEVER_OVER for one in times
+    )
+    return name if decided and name in _clocks_of_the_package() else ""
 
 
 def _smaller(compared: ast.Compare) -> Iterator[ast.expr]:

@@ -49,6 +49,16 @@ def eventually(
         time.sleep(max(every, min(waited / 20, 0.05), min(2 * took, 0.5)))
 
 
+def in_time(condition: Callable[[], object], within: float) -> bool:
+    """Tell whether a condition became true; for rigs, which are judged by what they have played."""
+    late = time.monotonic() + within
+
+    def over() -> str:
+        return "true" if condition() else "late" * (time.monotonic() >= late)
+
+    return eventually(over, within=math.inf) == "true"
+
+
 def _named(what: object, condition: object) -> str:
     """What is waited for: what a test says, else where its condition stands."""
     code = getattr(condition, "__code__", None)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.test import override_settings
+from django.utils import timezone
 
 UNIQUE = "django_redlock.tasks.UniqueBackend"
 DATABASE = "django_tasks_db.DatabaseBackend"
@@ -31,8 +34,13 @@ class Desk:
     """A site whose workers run in this thread."""
 
     def work(self, backend: str = "default") -> None:
-        """Let a new worker do what is ready, as ``manage.py db_worker --batch``."""
-        self.worker(backend).run()
+        """Let a new worker do what is ready, as ``manage.py db_worker --batch``.
+
+        Its clock stands still: what is put off meanwhile is not due, however long this takes.
+        """
+        now = timezone.now()
+        with patch("django_tasks_db.models.timezone", SimpleNamespace(now=lambda: now)):
+            self.worker(backend).run()
 
     def worker(self, backend: str = "default") -> Any:
         """A new worker."""
@@ -61,8 +69,6 @@ class Desk:
 
     def make_due(self) -> None:
         """Let the time pass for which tasks were put off."""
-        from django.utils import timezone
-
         now = timezone.now()
         self.rows(status="READY", run_after__lt=now + timedelta(days=1)).update(run_after=now)
 

@@ -137,12 +137,13 @@ def _is_gone(pid: int) -> bool:
         return True
 
 
-def faults(events: Sequence[Event], killed: dict[int, float]) -> list[str]:
+def faults(events: Sequence[Event], killed: dict[int, float], *, over: bool = True) -> list[str]:
     """What is wrong with a history: two bodies of a key at a time, or an asker without a run.
 
     Args:
         events: what has been noted.
         killed: the processes that were killed, and when at the latest.
+        over: whether all tasks are; otherwise some askers may still get their run.
     """
     found: list[str] = []
     running: dict[str, Event] = {}
@@ -159,5 +160,5 @@ def faults(events: Sequence[Event], killed: dict[int, float]) -> list[str]:
         elif before is not None and before.pid == each.pid:
             begun[each.key] = max(begun[each.key], before.at)
             del running[each.key]
-    found += [f"{key} is lost" for key, at in asked.items() if begun[key] < at]
-    return found
+    lost = [f"{key} is lost" for key, at in asked.items() if begun[key] < at]
+    return found + lost * over

@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from contextvars import Context
 from typing import Any
 
+from django.conf import settings
 from django.tasks import TaskResultStatus
 from django.tasks import task as task_of
 from django.tasks.exceptions import InvalidTask
@@ -22,6 +23,7 @@ from django.test import override_settings
 
 from django_redlock import LockTaken, current_lease, events, redlock
 from django_redlock.events import TaskEvent, TaskOutcome
+from django_redlock.nodes.queue import LocalQueue
 from django_redlock.tasks import Skipped, locked_task
 from django_redlock.tasks import task as module
 from django_redlock.tasks.checks import check_tasks
@@ -157,6 +159,23 @@ def test_a_task_whose_key_is_held_is_skipped(desk):
     assert (result.status, jobs.log) == (DONE, [])
     assert result.return_value["skipped"] is True
     assert result.return_value["retry_after"] > 0
+
+
+@pytest.mark.parametrize("task", [jobs.skipping, jobs.awaiting], ids=["def", "async def"])
+def test_a_task_without_wait_does_not_wait(desk, monkeypatch, task):
+    """No worker stands in the queue of its key, whatever the alias has for WAIT."""
+    queued: list[object] = []
+    join = LocalQueue.join
+
+    def noting(queue, waiter, call):
+        queued.append(waiter)
+        return join(queue, waiter, call)
+
+    monkeypatch.setattr(LocalQueue, "join", noting)
+    alias = settings.REDLOCK["default"] | {"WAIT": 1}
+    with override_settings(REDLOCK={"default": alias}), hold("report:2024"):
+        after(desk, task.enqueue(2024))
+    assert (queued, jobs.log) == ([], [])
 
 
 def test_a_task_whose_key_is_held_fails(desk):
@@ -316,6 +335,16 @@ def test_a_task_that_failed_may_run_again(desk):
     assert result.status == FAILED
     desk.deliver_again(result)
     assert after(desk, result).return_value == "report:2024"
+
+
+def test_the_end_of_a_task_inside_of_a_run_ends_that_task_alone(desk):
+    """The run goes on, and is recorded at its own end: a copy of it does not run."""
+    jobs.bodies.append(lambda: jobs.retrying.using(backend="immediate").enqueue(2025).return_value)
+    result = after(desk, jobs.skipping.enqueue(2024))
+    assert result.return_value == "report:2025"
+    desk.deliver_again(result)
+    assert after(desk, result).return_value == "report:2025"
+    assert jobs.log == [2024, 2025]
 
 
 @pytest.mark.parametrize("task", [jobs.skipping, jobs.raising, jobs.retrying])

@@ -14,14 +14,18 @@ REFUSED = {
     "descriptors": "files = os.listdir('/proc" + "/self/fd')",
     "threads": "assert len(threading.enumerate()) == 1",
     "a tracer": "sys.settrace(trace)",
-    "a tracer of ours": "Injector(5).start()",
     "objects": "leases = [each for each in gc.get_objects()]",
     "a sleep": "time.sleep(1)",
+    "a clock": "monkeypatch.setattr(waiting, 'LOOK_EVERY', (5, 6))",
+    "a clock by its path": "patch('django_redlock.nodes.node.OPEN_TIMEOUT', 60.0)",
 }
 ALLOWED = {
     "a least time": "took = time.monotonic() - began\n    assert took >= 5",
     "a deadline of one's own": "while time.monotonic() < end:\n        look()",
     "a number that is no time": "assert len(votes) < 5",
+    "a clock that stands still": "monkeypatch.setattr(waiting, 'LOOK_EVERY', (3600.0, 3600.0))",
+    "a clock that is over at once": "monkeypatch.setattr(waiting, 'LOOK_EVERY', (0.1, 0.1))",
+    "a constant that is no time": "monkeypatch.setattr(SURVEYS, 'PAGE', 10)",
 }
 
 

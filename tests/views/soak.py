@@ -2,7 +2,7 @@
 
     python -m tests.views.soak
 
-plays on each server; the exit code is 1 if a figure is wrong. Each sale waits until the other
+plays on each server, and judges the figures. Each sale waits until the other
 request of its pair has been refused or is in the view as well, so the two overlap, however slow the
 machine is. In each play
 
@@ -15,7 +15,6 @@ Prints one table, and what is wrong.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import sys
@@ -26,6 +25,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from django_redlock.testing import EmbeddedNodes
+from tests.support import soaks
+from tests.support.soaks import Played
 
 from .shop.served import Shop, gunicorn, served, uvicorn
 
@@ -149,7 +150,7 @@ def show(rows: dict[str, dict[str, Any]]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play on each server, and say how it went."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = soaks.parser("tests.views.soak", __doc__)
     parser.add_argument("--submits", type=int, default=SUBMITS, help="double ones, on each server")
     parser.add_argument("--only", help="servers with this in their name")
     parser.add_argument("--json", action="store_true", help="a line for each server, and no table")
@@ -175,8 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name}: {outcome.figures['seconds']} s", flush=True)
     if not chosen.json and rows:
         show(rows)
-        print("\n".join(failed) or "each double submit was one order, and no two customers met")
-    return 1 if failed or not rows else 0
+    return soaks.end(failed, Played(len(rows), 1, "servers"))
 
 
 if __name__ == "__main__":

@@ -276,7 +276,7 @@ def test_an_empty_name_is_a_bad_request(result, caplog):
     for _ in range(3):
         with pytest.raises(BadRequest, match="key= returned an empty name"):
             names_of(lambda _: result, asked())
-    assert "a request is answered 400" in caplog.text
+    assert "a request gets a 400" in caplog.text
 
 
 def test_what_a_function_raises():

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django import VERSION
 from django.contrib.auth.models import User
 from django.core.exceptions import SynchronousOnlyOperation
 from django.http import HttpResponse, JsonResponse
@@ -22,6 +23,7 @@ from django.test import AsyncRequestFactory, Client, RequestFactory, override_se
 from django.urls import path, reverse_lazy
 from django.utils import translation
 from django.utils.decorators import decorator_from_middleware, sync_and_async_middleware
+from django.utils.log import AdminEmailHandler
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, redlock
 from django_redlock.core.reasons import ReasonCode, because
@@ -539,7 +541,7 @@ def test_a_refusal_mails_nobody():
         assert [each["mails"] for each in told[view]] == [[]] * 3
         ((logger, level, line),) = first["lines"]
         assert (logger, level) == ("django_redlock", "ERROR")
-        assert line.startswith("a request is answered 503: ")
+        assert line.startswith("a request gets a 503: ")
         assert "memory://a: down" in line
         assert [each["lines"] for each in others] == [[], []]
         assert told[f"{view} taken"] == {"status": 409, "lines": [], "mails": []}
@@ -563,6 +565,23 @@ def test_without_the_filter_each_refusal_is_mailed():
     assert [len(each["mails"]) for each in told["pay"]] == [1, 1, 1]
     assert [line[0] for line in told["pay"][0]["lines"]] == ["django_redlock", "django.request"]
     assert [line[:2] for line in told["pay taken"]["lines"]] == [["django.request", "WARNING"]]
+
+
+@pytest.mark.parametrize("filtered", [False, True], ids=["without the filter", "with it"])
+def test_django_mails_a_refusal_unless_the_filter_drops_it(memory, monkeypatch, *, filtered):
+    """By its default LOGGING a 503 goes to the ADMINS; with the filter to nobody."""
+    mails: list[str] = []
+    monkeypatch.setattr(
+        AdminEmailHandler, "send_mail", lambda _, what, *__, **___: mails.append(what)
+    )
+    requests = logging.getLogger("django.request")
+    monkeypatch.setattr(requests, "filters", [IgnoreRefusals()] if filtered else [])
+    view = single_flight("pay")(lambda request: HttpResponse("paid"))
+    memory.down = {0, 1, 2}
+    admin: Any = "admin@example.com" if VERSION >= (6, 0) else ("admin", "admin@example.com")
+    with urls(path("pay/", view)), override_settings(ADMINS=[admin]):
+        assert Client().post("/pay/").status_code == 503
+    assert len(mails) == (not filtered)
 
 
 def test_a_request_that_lacks_a_field_mails_nobody():

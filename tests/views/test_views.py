@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,27 @@ def test_on_unavailable_run_runs_without_the_lock(memory, caplog):
     for record in caplog.records:
         assert (record.levelname, record.name) == ("WARNING", "django_redlock")
         assert record.redlock_alias == "default"
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("ends", [None, SystemExit, KeyboardInterrupt], ids=str)
+def test_a_lock_is_renewed_while_its_view_works_and_released_at_its_end(ends):
+    """Also when the server is stopped, and that raises in the view."""
+
+    def view(request):
+        lease = current_lease()
+        assert lease is not None
+        for _ in range(3):
+            deadline = lease.grant.deadline
+            eventually(lambda: lease.grant.deadline > deadline)  # noqa: B023 - called here
+        assert not is_free("work")
+        if ends is not None:
+            raise ends
+        return HttpResponse("ran")
+
+    with nullcontext() if ends is None else pytest.raises(ends):
+        single_flight("work")(view)(asked())
+    assert is_free("work")
 
 
 def test_other_methods_pass():

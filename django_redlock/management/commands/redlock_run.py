@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 # A lease is renewed when a third of its ttl is over, so two thirds are left then.
 LEFT: Final = (RENEWALS - 1) / RENEWALS
 LONGEST_PROGRAM: Final = 40  # characters of its name in the owner label
-BEHIND: Final = "write the command to run behind --: redlock_run NAME -- COMMAND"
+BEHIND: Final = (
+    "write the command to run behind --: redlock_run NAME -- COMMAND; in code it is a list: "
+    "call_command('redlock_run', NAME, command=[…])"
+)
 
 
 class Command(BaseCommand):
@@ -71,7 +74,7 @@ class Command(BaseCommand):
         for option, what in {
             "--ttl": "after which the name is free if this process dies (default: the alias's TTL)",
             "--wait": "to wait in line while the name is taken; inf: for ever (default: 0)",
-            "--max-hold": "after which the lease is renewed no more, and the command is ended",
+            "--max-hold": "after which the lease is no longer renewed, and the command is ended",
             "--min-hold": "for which the name stays taken, also when the command ends earlier",
             "--grace": "between SIGTERM and SIGKILL when the lease runs out (default: ttl / 3)",
         }.items():
@@ -99,7 +102,8 @@ class Command(BaseCommand):
             SystemExit: with the status of the command, unless that is 0.
         """
         if not hasattr(os, "killpg"):
-            raise CommandError("redlock_run needs process groups, which this system does not have")
+            needs = "redlock_run needs process groups, which Windows lacks: use WSL there"
+            raise CommandError(needs)
         from django_redlock.management import child
 
         command = options.get("command") or self._command

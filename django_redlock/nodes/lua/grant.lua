@@ -8,8 +8,9 @@
 -- If refused and ``waits`` is not 0, notes for so many milliseconds that the name has a waiter.
 -- ``epoch`` is what the node had when the connection was opened, with the id of its history if it had
 -- been promoted: one that was emptied since, got another's data, or was promoted, has another. The
--- id is not replicated, and is new at each promotion. The first write is one that a node which is out of
--- memory refuses, so that it refuses all. Now and then expired names are removed from the index.
+-- id is not replicated, and is new at each promotion. The node's reply is searched for texts, not for
+-- patterns: a pattern is tried at each of its 500 places. The first write is one that a node which is out
+-- of memory refuses, so that it refuses all. Now and then expired names are removed from the index.
 -- A single free name is one SET NX. Whatever that does not grant is decided below it, as for
 -- several names: whose the key is, and which error the node has.
 -- A name that is a completion record (``done::label``) is refused by DONE, which tells what HELD does;
@@ -22,8 +23,10 @@
 local nonce, n, old, wakeup = ARGV[1], #KEYS - 3, ARGV[6], ARGV[7]
 local counters = redis.call('HMGET', KEYS[1], 'epoch', unpack(ARGV, 9, n + 8))
 local told = redis.call('INFO', 'replication')
-local history = string.find(told, 'second_repl_offset:%d') and string.match(told, 'master_replid:(%x+)')
-if not counters[1] or counters[1] .. (history or '') ~= ARGV[#ARGV] then return {nonce, 'EMPTY'} end
+local at = string.find(told, 'second_repl_offset:', 1, true)
+local id = at and string.find(told, '^%d', at + 19) and string.find(told, 'master_replid:', 1, true)
+local history = id and string.match(told, '^%x+', id + 14) or ''
+if not counters[1] or counters[1] .. history ~= ARGV[#ARGV] then return {nonce, 'EMPTY'} end
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local wish = tonumber(ARGV[2])

@@ -9,8 +9,10 @@
 -- Returns nonce, HEALED, number of keys | nonce, GONE | nonce, EMPTY
 local nonce, fence, ttl, n = ARGV[1], ARGV[2], tonumber(ARGV[3]), #KEYS - 2
 local epoch, told = redis.call('HGET', KEYS[1], 'epoch'), redis.call('INFO', 'replication')
-local history = string.find(told, 'second_repl_offset:%d') and string.match(told, 'master_replid:(%x+)')
-if not epoch or epoch .. (history or '') ~= ARGV[#ARGV] then return {nonce, 'EMPTY'} end
+local at = string.find(told, 'second_repl_offset:', 1, true)
+local id = at and string.find(told, '^%d', at + 19) and string.find(told, 'master_replid:', 1, true)
+local history = id and string.match(told, '^%x+', id + 14) or ''
+if not epoch or epoch .. history ~= ARGV[#ARGV] then return {nonce, 'EMPTY'} end
 local mine, values = nonce .. ':', {}
 for i = 1, n do
   values[i] = redis.call('GET', KEYS[2 + i])

@@ -8,14 +8,20 @@
 -- | nonce, EMPTY
 local known = ARGV[#ARGV]
 local epoch, told = redis.call('HGET', KEYS[1], 'epoch'), redis.call('INFO', 'replication')
-local history = string.find(told, 'second_repl_offset:%d') and string.match(told, 'master_replid:(%x+)')
-if known ~= '' and (not epoch or epoch .. (history or '') ~= known) then return {ARGV[1], 'EMPTY'} end
+local at = string.find(told, 'second_repl_offset:', 1, true)
+local id = at and string.find(told, '^%d', at + 19) and string.find(told, 'master_replid:', 1, true)
+local history = id and string.match(told, '^%x+', id + 14) or ''
+if known ~= '' and (not epoch or epoch .. history ~= known) then return {ARGV[1], 'EMPTY'} end
 local t = redis.call('TIME')
 local now = string.format('(%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
 local waited = redis.pcall('ZRANGEBYSCORE', KEYS[2], now, '+inf', 'LIMIT', 0, ARGV[2])
 local memory, stats = redis.call('INFO', 'memory'), redis.call('INFO', 'stats')
+local function row(text, name, pattern)
+  local _, last = string.find(text, '\n' .. name .. ':', 1, true)
+  return last and string.match(text, pattern, last + 1)
+end
 return {ARGV[1], 'MEMORY', {
-  tonumber(string.match(memory, '\nmaxmemory:(%d+)') or '0'),
-  string.match(memory, '\nmaxmemory_policy:([%w-]+)') or '',
-  tonumber(string.match(stats, '\nevicted_keys:(%d+)') or '0'),
+  tonumber(row(memory, 'maxmemory', '^%d+') or '0'),
+  row(memory, 'maxmemory_policy', '^[%w-]+') or '',
+  tonumber(row(stats, 'evicted_keys', '^%d+') or '0'),
   #waited}}
