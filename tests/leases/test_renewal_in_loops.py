@@ -165,18 +165,18 @@ def test_a_renewal_of_a_loop_that_cannot_be_asked_keeps_no_other_from_it():
         leases = [await redlock(f"name:{number}").aacquire() for number in range(2)]
         deadline = leases[1].grant.deadline
         failures = [OSError("no descriptor is left")]
-        group.before = lambda _: failures and _raise(failures.pop())
+
+        def fail_once(_: Request) -> None:
+            if failures:
+                raise failures.pop()
+
+        group.before = fail_once
         watchdog._queued[id(group)] = deque(pair for each in leases for pair in batches([each]))
         watchdog._ask_next(id(group), asyncio.get_running_loop())
         await soon(lambda: leases[1].grant.deadline > deadline)
-        group.before = lambda _: None
         await asyncio.gather(*(lease.arelease() for lease in leases))
 
     asyncio.run(work())
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 @pytest.mark.usefixtures("often")
