@@ -11,8 +11,10 @@ it open, as Django's own ``atomic`` does, and is never committed: see ``transact
 from __future__ import annotations
 
 import inspect
+import sys
 import warnings
 import weakref
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
 from django_redlock.core.errors import LeaseLost
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
+PACKAGE: Final = f"{Path(__file__).parents[1]}/"
 NO_ASYNC: Final = (
     "Django has no transactions for coroutines: put the transaction into a plain function, "
     "decorated by transaction.atomic, and call it by 'await sync_to_async(function)(...)' inside "
@@ -200,11 +203,21 @@ class LockInTransactionWarning(RuntimeWarning):
 LockInTransactionWarning.__module__ = "django_redlock.errors"
 
 
+def _level_outside() -> int:
+    """Return the ``stacklevel`` of the innermost line that is not of this package.
+
+    ``skip_file_prefixes`` of ``warnings.warn`` does the same from Python 3.12 on.
+    """
+    frame, level = sys._getframe(1), 1  # noqa: SLF001 - the only way
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 def refuse_or_warn(
     lock: object,
     *,
     durable: bool,
-    stacklevel: int,
     decorated: Callable[..., Any] | None = None,
     text: str = TEXT,
 ) -> None:
@@ -213,7 +226,6 @@ def refuse_or_warn(
     Args:
         lock: what is taken.
         durable: whether it must not be.
-        stacklevel: the line of the user's code that takes it, as for ``warnings.warn``.
         decorated: the function whose decorator takes it; the warning names the function's line,
             since a framework may call it.
         text: of the warning.
@@ -231,7 +243,7 @@ def refuse_or_warn(
     function = None if decorated is None else inspect.unwrap(decorated)
     code = getattr(function, "__code__", None)
     if function is None or code is None:
-        warnings.warn(text, LockInTransactionWarning, stacklevel=stacklevel)
+        warnings.warn(text, LockInTransactionWarning, stacklevel=_level_outside())
         return
     warnings.warn_explicit(
         text,

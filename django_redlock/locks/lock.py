@@ -207,8 +207,7 @@ class Lock:
             raise TypeError(ONLY_ASYNC)
         backend = self._source(self._alias)
         backend.refuse_event_loop()
-        caller = 5 if block is None else 6  # frames up, from a warning; see ``refuse_or_warn``
-        steps = self._taking(backend, wait, block, caller)
+        steps = self._taking(backend, wait, block)
         return backend.run(steps if through is None else through(steps))
 
     def ahold(self, block: Block | None, wait: float | None = None) -> Awaitable[Lease]:
@@ -216,20 +215,16 @@ class Lock:
         if self.cancels and block is None:
             raise TypeError(ONLY_ASYNC)
         backend = self._source(self._alias)
-        return backend.arun(self._taking(backend, wait, block, 5))
+        return backend.arun(self._taking(backend, wait, block))
 
-    def _taking(
-        self, backend: Backend, wait: float | None, block: Block | None, caller: int
-    ) -> Steps[Lease]:
+    def _taking(self, backend: Backend, wait: float | None, block: Block | None) -> Steps[Lease]:
         options = self._options
         if not self._filled:
             check_no_fields(self.names)
             warn_of_names(self.names)
             self._filled = True
         if options.durable is not False and backend.in_transaction():
-            durable = bool(options.durable)
-            caller += bool(options.puts_back)  # ``OnceLock._begin`` is in between
-            refuse_or_warn(self, durable=durable, stacklevel=caller, decorated=self._decorated)
+            refuse_or_warn(self, durable=bool(options.durable), decorated=self._decorated)
         if wait is None:
             wait = backend.wait if options.wait is None else options.wait
         elif isinstance(wait, bool):  # acquire(False), as of threading and redis-py

@@ -261,7 +261,7 @@ class LockTemplate:
             raise ValueError(msg)
         durable = self._options.durable
         if durable is not False and backend.in_transaction():
-            refuse_or_warn(self, durable=bool(durable), stacklevel=4, text=ADOPTED)
+            refuse_or_warn(self, durable=bool(durable), text=ADOPTED)
         steps = acquire.adopt(
             backend.policy,
             backend.policy.target(given.names, template=given.template),

@@ -382,19 +382,20 @@ class Node:
             connection.close(SURPLUS)
 
     def _remember(self, nonce: str, connection: Connection) -> None:
-        if connection.spoiled:
-            self._close_spoiled()
-        if len(self.unanswered) >= 4 * SPARE:
-            for other, owing in self.unanswered.copy().items():
-                if owing.fault or not _owes(owing, other):
-                    self.unanswered.pop(other, None)
+        if connection.spoiled or len(self.unanswered) >= 4 * SPARE:
+            self._tidy_up()
         self.unanswered[nonce] = connection
 
-    def _close_spoiled(self) -> None:
-        """Close connections kept for an undo that did not come: it was interrupted, too."""
+    def _tidy_up(self) -> None:
+        """Keep no connection that owes nothing, or that an interruption left to an undo long ago.
+
+        Such an undo did not come: it was interrupted, too.
+        """
         latest = time.monotonic() - LONGEST_SPOILED
         for nonce, connection in self.unanswered.copy().items():
-            if 0 < connection.spoiled < latest:
+            if connection.fault or not _owes(connection, nonce):
+                self.unanswered.pop(nonce, None)
+            elif 0 < connection.spoiled < latest:
                 self.unanswered.pop(nonce, None)
                 connection.close(INTERRUPTED)
 

@@ -161,11 +161,11 @@ def test_nodes_that_were_not_heard_may_make_the_majority():
 def test_the_refusal_tells_when_the_first_slot_is_free():
     """When a majority has forgotten its holder, should he neither renew nor release."""
     table = SlotTable(3)
-    words = [Slots([5.0, 9.0, None]), Slots([6.0, 9.0, None]), Slots([None, 9.0, None])]
+    words = [Slots([0.5, 9.0, None]), Slots([0.6, 9.0, None]), Slots([None, 9.0, None])]
     with pytest.raises(LockTaken) as refused:
         table.talk(table.take(), words)
     assert refused.value.code == "full"
-    assert refused.value.retry_after == 6.0
+    assert refused.value.retry_after == 0.6
     assert refused.value.name == "a"
 
 
@@ -178,6 +178,14 @@ def test_a_caller_that_others_forestall_every_time_pauses(wait):
     assert len(grants(table)) == 5
     assert len(table.waited) == 1
     assert set(table.wished[:-1]) <= {0, 1, 2}
+
+
+def test_a_caller_that_has_waited_may_wish_each_slot_again():
+    """What it wished before it was woken does not count: no pause comes earlier."""
+    table = SlotTable(3)
+    table.talk(table.take(wait=60), FULL, Wakeup(WORD), *[Slots([FREE] * 3)] * 3, 5)
+    assert len(grants(table)) == 5
+    assert table.waited == []
 
 
 def test_without_an_end_to_it_a_caller_that_does_not_wait_gives_up():

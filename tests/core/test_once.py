@@ -98,6 +98,9 @@ def keeps_its_time(late: float) -> bool:
 def test_the_time_that_the_asking_took_is_taken_off():
     """Else callers would hand a record on for ever, a little later each time."""
     assert keeps_its_time(0.5)
+    last = put_back(Table(3), [5, 5, Once(0.0015)])
+    assert last is not None
+    assert last.life == 1  # a millisecond is left
     assert put_back(Table(3), [5, 5, Once(0.4)], late=0.5) is None  # its time is over
     assert put_back(Table(3), [5, 5, Once(None)]) is None  # another client's: it never ends
 

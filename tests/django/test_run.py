@@ -800,6 +800,26 @@ def test_a_guardian_whose_parent_was_killed_names_what_it_cannot_end(of_another_
     says(tmp_path, f"has no permission to end the process {pid}")
 
 
+@pytest.mark.parametrize(
+    ("foreign", "named"), [((), ""), ((8,), "the process 8:"), ((8, 9), "the processes 8, 9:")]
+)
+def test_the_guardian_names_those_that_it_may_not_signal(monkeypatch, capfd, foreign, named):
+    """One, or each of several; its own, and one that has ended, it does not name."""
+
+    def kill(pid: int, _: int) -> None:
+        if pid in foreign:
+            raise PermissionError
+        if pid == 6:
+            raise ProcessLookupError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(guardian, "running", lambda _: [6, 7, *foreign])
+        patch.setattr(os, "kill", kill)
+        guardian.name_refusals()
+    said = capfd.readouterr().err
+    assert f"has no permission to end {named}" in said if named else not said
+
+
 # -- bad input ------------------------------------------------------------------------------------
 
 

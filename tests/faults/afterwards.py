@@ -137,7 +137,11 @@ class Afterwards:
         return found
 
     def _count_files(self) -> int:
-        idle = {each for node in self._nodes for each in (*node._free, *in_sets(node), node._last)}
+        idle = {
+            each
+            for node in self._nodes
+            for each in (*node._free, *in_sets(node), *node.unanswered.values(), node._last)
+        }
         return open_files() - sum(
             connection is not None and not connection.fault for connection in idle
         )

@@ -33,7 +33,8 @@ pytestmark = pytest.mark.nightly
 __all__ = ["memory"]
 
 PAGE = "docs/how-to/migrate.md"
-SECTIONS = {"`cache.lock`, and redis-py's `Lock`": "django-redis"}  # else as the column
+# Else as the column.
+SECTIONS = {"`cache.lock` of django-redis, and redis-py's `Lock`": "django-redis"}
 TAKEN = "somebody else charges it"
 
 

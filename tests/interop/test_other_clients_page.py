@@ -71,7 +71,7 @@ def test_an_example_of_the_page(redlock_nodes, tmp_path, example):
     (line,) = re.findall(r"^ACL SETUSER peers (.*)$", PAGE, re.MULTILINE)
     rules = line.replace(">PASSWORD", f">{PASSWORD}").split()
     if not prefix:
-        (more,) = re.findall(r"user of its own needs `(.*?)` besides", PAGE)
+        (more,) = re.findall(r"user of its own also needs `(.*?)`", PAGE)
         rules += more.split()
     for each in nodes:
         with closing(each.client()) as admin:

@@ -156,6 +156,29 @@ def test_no_renewal_of_a_loop_waits_until_others_are_healed(broken, monkeypatch)
     asyncio.run(work())
 
 
+def test_a_renewal_of_a_loop_that_cannot_be_asked_keeps_no_other_from_it():
+    """The leases of the next message are prolonged; the first ones have another renewal."""
+    group = Twice()
+
+    async def work() -> None:
+        redlock, watchdog = made(group, renew=False), LoopWatchdog()
+        leases = [await redlock(f"name:{number}").aacquire() for number in range(2)]
+        deadline = leases[1].grant.deadline
+        failures = [OSError("no descriptor is left")]
+
+        def fail_once(_: Request) -> None:
+            if failures:
+                raise failures.pop()
+
+        group.before = fail_once
+        watchdog._queued[id(group)] = deque(pair for each in leases for pair in batches([each]))
+        watchdog._ask_next(id(group), asyncio.get_running_loop())
+        await soon(lambda: leases[1].grant.deadline > deadline)
+        await asyncio.gather(*(lease.arelease() for lease in leases))
+
+    asyncio.run(work())
+
+
 @pytest.mark.usefixtures("often")
 def test_many_leases_of_a_loop_share_a_message(nodes):
     """200 leases of a loop on real nodes: two messages per round, none lost."""

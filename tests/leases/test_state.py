@@ -161,6 +161,14 @@ def test_a_lease_runs_out_at_its_deadline_and_once() -> None:
     assert held.lease.lost
 
 
+def test_a_lease_that_has_run_out_unnoticed_gives_nothing_away() -> None:
+    """By its clock, as ``ensure``: its name may be somebody else's."""
+    held = Held()
+    held.pass_deadline()
+    with pytest.raises(LeaseLost):
+        held.lease.handle()
+
+
 def test_an_end_is_told_once() -> None:
     """Though a lease may be lost while it is released."""
     held = Held()

@@ -191,6 +191,15 @@ def test_a_reply_is_the_same_vote_in_a_batch_and_alone():
     conversations(300)
 
 
+def test_after_the_first_reply_to_a_grant_the_others_are_compared():
+    """Its number is read at its place: parsing each costs a tick of many tasks its speed."""
+    request = grant()
+    usual = replies(request.nonce)[0]
+    with closing(Side(request, compared)) as one:
+        one.hear(0, usual)
+        assert (one.round.number, one.round.usual) == (7, usual)
+
+
 @pytest.mark.parametrize(
     "edit",
     [

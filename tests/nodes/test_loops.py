@@ -40,9 +40,11 @@ def test_neither_keeps_the_other() -> None:
     """A loop that is gone has no object, and an object that nobody keeps is made anew."""
     things, loop = PerLoop(Thing), asyncio.new_event_loop()
     thing = things.of(loop)
+    assert things.made() == [(loop, thing)]
     gone = weakref.ref(thing)
     del thing
     assert gone() is None
+    assert things.made() == []
     assert isinstance(things.of(loop), Thing)
     loop.close()
     forgotten = weakref.ref(loop)

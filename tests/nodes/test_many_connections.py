@@ -165,6 +165,23 @@ def test_a_refused_start_takes_no_job_from_the_thread_that_is_about_to_begin(mon
     assert pool.doing() == []
 
 
+def test_a_thread_that_ends_leaves_the_others_of_its_kind_counted(monkeypatch):
+    """Else a kind had more threads than it may, and nobody waited for the one at work."""
+    pool, begun, enough = background.WorkerThreads(), threading.Event(), threading.Event()
+
+    def lasts() -> None:
+        begun.set()
+        enough.wait(60)
+
+    assert pool.offer("kind", lasts, most=2)
+    assert begun.wait(60)
+    monkeypatch.setattr(background, "start_thread", lambda work, *args: work(*args))
+    assert pool.offer("kind", bool, most=2)
+    assert pool.doing() == ["kind"]
+    enough.set()
+    assert background.end([pool], 60) == []
+
+
 @pytest.mark.parametrize("by", ["thread", "task"])
 def test_whatever_connecting_raises_is_a_reason_and_no_end(nodes, by):
     """A provider of credentials may raise what it likes: the node is down, and tried again."""

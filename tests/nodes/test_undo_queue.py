@@ -28,6 +28,7 @@ from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes import connection as connection_module
 from django_redlock.nodes import node as node_module
 from django_redlock.nodes.connection import OnWire, pack
+from django_redlock.nodes.faults import CLOSED
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.node import Undo, UndoQueue
 from django_redlock.nodes.round import Round
@@ -434,13 +435,25 @@ def test_connections_for_an_undo_that_never_comes_are_closed(reached, monkeypatc
     lock: Any = reached.redlock("torn")
     backend = lock._source("default")
     for _ in range(20):
-        steps = lock._taking(backend, 0, None, 5)
+        steps = lock._taking(backend, 0, None)
         work = PollDriver(Round(group.nodes, next(steps), 5.0), group._threads.sets)
         work.gather()
         work.write()
         work._spoil()
         work._give_back()
     assert [len(node.unanswered) for node in group.nodes] == [1, 1, 1]
+
+
+def test_a_connection_that_owes_nothing_is_kept_for_no_undo(reached):
+    """The next interruption forgets it; else it stayed open for a grant that was answered."""
+    node, now = reached.group.nodes[0], time.monotonic()
+    reached.group._threads.sets.close()
+    answered, spoiled = node.take(now), node._connect(bool)
+    node.unanswered["a" * 32], spoiled.spoiled = answered, now
+    node._remember("b" * 32, spoiled)
+    assert node.unanswered == {"b" * 32: spoiled}
+    spoiled.close(CLOSED)
+    answered.close(CLOSED)
 
 
 def descriptors() -> int:

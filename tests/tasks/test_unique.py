@@ -314,6 +314,14 @@ def test_in_a_transaction_it_is_enqueued_after_the_commit(desk):
     first.refresh()
 
 
+@override_settings(TASKS={"default": unique("tests.tasks.test_unique.Numbered")})
+def test_before_the_commit_a_result_has_the_arguments_of_the_call(desk):
+    """And none of ours: who enqueues them again sends another task."""
+    with transaction.atomic():
+        result = jobs.finished.enqueue(account=7)
+        assert (result.args, result.kwargs) == ([], {"account": 7})
+
+
 def test_a_transaction_that_rolls_back_marks_and_enqueues_nothing(desk):
     """The next one is the first."""
     with transaction.atomic():

@@ -149,6 +149,12 @@ def test_a_lock_that_is_left_behind_is_found_and_freed(aliases, act):
     assert_free("report:7")
 
 
+@pytest.mark.parametrize("act", [acquires, is_interrupted], ids=lambda act: act.__name__)
+def test_a_block_that_was_interrupted_is_told_apart(memory, act):
+    """Where the code is in order, the error does not ask for a release that is there."""
+    assert re.search(LEFT[act], found(act))
+
+
 # -- what leaves nothing ----------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, events, redlock
+from django_redlock.core.protocol import JoinQueue, LeaveQueue, Waiter
 from django_redlock.events import EventKind
 from django_redlock.inspection import Health, survey
 from django_redlock.testing import assert_free, taken, unavailable
@@ -153,6 +154,16 @@ def test_what_a_task_releases_in_an_outage_is_free_afterwards(aliases):
         await (await redlock("report:7").aacquire()).arelease()
 
     asyncio.run(main())
+
+
+def test_a_waiter_leaves_its_queue_in_an_outage(memory):
+    """Else those of its process that wait after the outage would stand behind it."""
+    group, waiter = conf.backend("default").group, Waiter("queue")
+    with unavailable():
+        assert group.queue(JoinQueue(waiter, 0.0)) is True
+        assert sum(group.waiting().values()) == 1
+        group.queue(LeaveQueue(waiter))
+        assert sum(group.waiting().values()) == 0
 
 
 def test_a_status_page_says_so(aliases):

@@ -15,21 +15,22 @@ from tools.kills.mutants import Mutant, drawn, moved, mutants_of
 
 ROOT = Path(__file__).parents[2]
 CODE = """\
+from threading import Event
+
 def larger(a, b):
     if a > b:
         return a
     return b
 
 
-def counted(most):
-    n = 0
-    while n < most:
-        n += 1
-    return n
+def passed():
+    gate = Event()
+    gate.set()
+    return gate.wait()
 """
 TESTS = """\
 import os
-from small.code import counted, larger
+from small.code import larger, passed
 
 def test_the_first():
     assert larger(2, 1) == 2
@@ -37,19 +38,19 @@ def test_the_first():
 def test_the_second():
     assert larger(1, 2) == 2
 
-def test_a_few():
-    assert counted(3) == 3
+def test_the_gate():
+    assert passed()
 
 def test_that_fails_by_itself():
     assert larger(1, 1) and "PYTEST_XDIST_WORKER" in os.environ
 """
 # Line, before, after, and who must kill it.
 MUTANTS = [
-    (2, "a > b", "True", {"test_the_second"}),
-    (2, "a > b", "a >= b", set()),
-    (2, "a > b", "a < b", {"test_the_first", "test_the_second"}),
-    (10, "n += 1", "pass", {"test_a_few"}),
-    (10, "n -= 1", "pass", set()),
+    (4, "a > b", "True", {"test_the_second"}),
+    (4, "a > b", "a >= b", set()),
+    (4, "a > b", "a < b", {"test_the_first", "test_the_second"}),
+    (11, "gate.set()", "None", {"test_the_gate"}),
+    (11, "gate.clear()", "None", set()),
 ]
 
 
@@ -63,6 +64,7 @@ MUTANTS = [
         ("x = [0, 1, True]", {"0 → 1", "1 → 0", "True → False"}),
         ("return a", {"a → None"}),
         ("a.b()", {"a.b() → None"}),
+        ("x = a(lambda b=1: b, 0)", {"0 → 1"}),
         ("a.b = c", {"a.b = c → pass"}),
         ("if a: b", {"a → True", "a → False"}),
         ("x: Literal[1] = f'{1}'", set()),
@@ -125,7 +127,7 @@ def test_who_kills_which(tmp_path):
     played = play(0, "--again", str(rows))
     for _, before, after, killers in MUTANTS:
         assert {*played[before, after]} == killers, before
-    assert played["n += 1", "pass"] == {"test_a_few": "timeout"}
-    shorter = play(1, "-k", "second or few", "--workers", "1")
+    assert played["gate.set()", "None"] == {"test_the_gate": "timeout"}
+    shorter = play(1, "-k", "second or gate", "--workers", "1")
     assert not shorter["a > b", "True"]
     assert {*shorter["a > b", "a < b"]} == {"test_the_first"}

@@ -124,8 +124,10 @@ def main() -> None:
     if wanted.only:  # some tests alone are compared with nothing
         before = {}
     text = page(shown, before)
-    rows.with_suffix(".md").write_text(f"# Mutants of {state}\n\n{text}", encoding="utf-8")
-    print(text, f"The same is in {rows.with_suffix('.md').relative_to(ROOT)}.", sep="\n")
+    again = f"-again-{wanted.again.stem}" if wanted.again else ""
+    file = rows.with_name(f"{rows.stem}{again}.md")
+    file.write_text(f"# Mutants of {state}\n\n{text}", encoding="utf-8")
+    print(text, f"The same is in {file.relative_to(ROOT)}.", sep="\n")
     if status not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
         sys.exit(status)
     sys.exit(any(lost(mutant, row, before) for mutant, row in shown.items()))

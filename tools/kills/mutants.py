@@ -26,7 +26,7 @@ OTHER: Final[dict[type[ast.AST], type[Any]]] = {
     )
     for one, other in (pair, pair[::-1])
 }
-LEFT_OUT: Final = {"annotation", "returns", "decorator_list", "args", "type_params"}
+LEFT_OUT: Final = {"annotation", "returns", "decorator_list", "type_params"}
 
 
 class Mutant(NamedTuple):
@@ -105,7 +105,7 @@ def _inside(
     for field, value in ast.iter_fields(node):
         if field not in LEFT_OUT and not isinstance(node, ast.JoinedStr):
             for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST):
+                if isinstance(child, ast.AST) and not isinstance(child, ast.arguments):
                     yield from _inside(child, function, runs=runs or is_function)
 
 
