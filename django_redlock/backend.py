@@ -187,8 +187,8 @@ class Backend:
             value: what is sent to the steps first.
 
         Raises:
-            RuntimeError: the garbage collector runs in this thread, or the thread is in the middle
-                of the steps of another lock.
+            RuntimeError: the garbage collector runs in this thread, or the thread is asking the
+                nodes for another lock.
         """
         if why_not := why_not_here():
             raise RuntimeError(why_not)

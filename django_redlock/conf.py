@@ -80,7 +80,7 @@ def backend(alias: str) -> Backend:
     notice_fork()
     with _making:
         found = backends.get(alias)
-        if found is None:
+        if found is None:  # a handler's lock may make one meanwhile: then it is that one
             found = backends.setdefault(alias, make(alias, _setting(alias)))
         return found
 

@@ -268,7 +268,7 @@ def tell(event: Event, *, quiet: bool = False) -> None:
 def tell_of_node(timing: NodeTiming) -> None:
     """Call every watcher with the timing of a request."""
     for watcher in tuple(node_watchers):
-        _call(watcher, timing)
+        aloud(_call, watcher, timing)  # in the middle of a request
 
 
 def tell_of_task(event: TaskEvent) -> None:
@@ -278,10 +278,6 @@ def tell_of_task(event: TaskEvent) -> None:
 
 
 def _call(listener: Callable[[Any], object], event: Event | NodeTiming | TaskEvent) -> None:
-    aloud(_call_one, listener, event)
-
-
-def _call_one(listener: Callable[[Any], object], event: Event | NodeTiming | TaskEvent) -> None:
     try:
         listener(event)
     except Exception:  # theirs; see the module's docstring

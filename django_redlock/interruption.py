@@ -13,10 +13,9 @@ The contract
   frees the name. An end that is interrupted is made once more.
 * **Wherever it comes**: no hang, no lock of the package left locked, no second believer, no fence
   twice.
-* **In the middle of the steps of one lock** no other lock may be taken in the same thread, by a
-  signal handler or a finalizer: that is refused with ``RuntimeError``. A release there ends the
-  lease at once, and a thread of the background sends it. Listeners, receivers and log handlers are
-  called outside of these steps.
+* **While a thread asks the nodes for one lock**, a signal handler or a finalizer takes no other one
+  there: that is refused with ``RuntimeError``. A release there ends the lease at once, and a thread
+  of the background sends it. Listeners, receivers and log handlers are called outside of that.
 
 ============================  ===================================  ===============================
 the interruption comes        it is covered by                     and then

@@ -11,17 +11,15 @@ it open, as Django's own ``atomic`` does, and is never committed: see ``transact
 from __future__ import annotations
 
 import inspect
-import sys
 import warnings
 import weakref
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
 from django_redlock.core.errors import LeaseLost
 from django_redlock.interruption import Block, BlockExit
 from django_redlock.leases import context
 
-from .callables import is_async, run_under
+from .callables import calling_frame, is_async, run_under
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-PACKAGE: Final = f"{Path(__file__).parents[1]}/"
 NO_ASYNC: Final = (
     "Django has no transactions for coroutines: put the transaction into a plain function, "
     "decorated by transaction.atomic, and call it by 'await sync_to_async(function)(...)' inside "
@@ -203,17 +200,6 @@ class LockInTransactionWarning(RuntimeWarning):
 LockInTransactionWarning.__module__ = "django_redlock.errors"
 
 
-def _level_outside() -> int:
-    """Return the ``stacklevel`` of the innermost line that is not of this package.
-
-    ``skip_file_prefixes`` of ``warnings.warn`` does the same from Python 3.12 on.
-    """
-    frame, level = sys._getframe(1), 1  # noqa: SLF001 - the only way
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        frame, level = frame.f_back, level + 1
-    return level
-
-
 def refuse_or_warn(
     lock: object,
     *,
@@ -243,7 +229,7 @@ def refuse_or_warn(
     function = None if decorated is None else inspect.unwrap(decorated)
     code = getattr(function, "__code__", None)
     if function is None or code is None:
-        warnings.warn(text, LockInTransactionWarning, stacklevel=_level_outside())
+        warnings.warn(text, LockInTransactionWarning, stacklevel=calling_frame()[1])
         return
     warnings.warn_explicit(
         text,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,20 @@ from django_redlock.core.names import check_fields
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from types import FrameType
+
+
+def calling_frame() -> tuple[FrameType, int]:
+    """Return the innermost frame outside this package, and its ``stacklevel`` for the caller."""
+    frame, level = sys._getframe(1), 1  # noqa: SLF001 - inspect's name for it is slow
+    while frame.f_back is not None and module_of(frame).partition(".")[0] == "django_redlock":
+        frame, level = frame.f_back, level + 1
+    return frame, level
+
+
+def module_of(frame: FrameType) -> str:
+    """Return the name of the module whose code a frame runs."""
+    return str(frame.f_globals.get("__name__"))
 
 
 def check_call(

@@ -371,10 +371,11 @@ class PollDriver:
             self._connecting = None  # it refers to this request: no cycle keeps a connection
         # Before the last look: this thread may not run after it, and would take that for silence.
         now, asking = time.monotonic(), self.asking
-        if asking.unheard and not self._spoiled:
-            self._close_stale()  # a late reply may have come by now
-        if not self._spoiled and self._sets.form(self.mine):
-            return
+        if not self._spoiled:
+            if asking.unheard:
+                self._close_stale()  # a late reply may have come by now
+            if self._sets.form(self.mine):
+                return
         while self.mine:
             place, connection = self.mine.popitem()
             late = asking.command in TAKING or (self._spoiled and asking.is_unanswered(place))

@@ -18,13 +18,11 @@ from __future__ import annotations
 
 import functools
 import logging
-import sys
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from time import monotonic
-from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
@@ -35,6 +33,7 @@ from django_redlock import conf, transactions
 from django_redlock.core.errors import LockTaken, NodesUnavailable, RedlockError
 from django_redlock.events import log_fields
 from django_redlock.leases.lease import Lease
+from django_redlock.locks.callables import calling_frame, module_of
 from django_redlock.nodes.background import reset_in_child
 
 from .keys import ViewKey
@@ -345,14 +344,8 @@ def lock_of(cls: type, action: str) -> ViewLock | None:
 
 def _calling_line() -> str:
     """Return module and line of the code outside this package that is calling."""
-    frame = sys._getframe(1)  # noqa: SLF001 - inspect's name for it is slow
-    while frame.f_back is not None and _module(frame).partition(".")[0] == "django_redlock":
-        frame = frame.f_back
-    return f"{_module(frame)}, line {frame.f_lineno}"
-
-
-def _module(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__"))
+    frame, _ = calling_frame()
+    return f"{module_of(frame)}, line {frame.f_lineno}"
 
 
 # -- responses that are not complete ---------------------------------------------------------------

@@ -233,7 +233,7 @@ class Play:
         return sorted((line[3], line[1]) for line in read if line[0] == ELECTED)
 
     def strike(self) -> float | None:
-        """Strike whoever leads; return the seconds until another one does; None: it takes long."""
+        """Strike the leader; return the seconds until another process leads, or None."""
         if not in_time(self._in_line, START):
             return None
         before = self.elections()

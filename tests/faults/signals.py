@@ -4,13 +4,11 @@
 
 A signal handler raises in the main thread of that process, as Ctrl-C and Celery's soft time limit
 do. A second process wants the same name all the time. Both note in one file when they believe that
-they hold it; the file is judged afterwards, and one line of JSON is printed. The exit status is 0
-if nothing was wrong, else 1.
+they hold it; the file is judged afterwards.
 """
 
 from __future__ import annotations
 
-import argparse
 import faulthandler
 import json
 import math
@@ -33,7 +31,9 @@ from django_redlock.backend import Backend
 from django_redlock.core.policy import Policy
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.template import LockTemplate
+from tests.support import soaks
 from tests.support.loops import group_of, unguarded
+from tests.support.soaks import Played
 
 from .afterwards import Afterwards
 
@@ -302,17 +302,18 @@ def play(wanted: Wanted) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    """Print what was found."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def main() -> int:
+    """Print what was found, and the verdict."""
+    parser = soaks.parser("tests.faults.signals", __doc__)
     parser.add_argument("--plays", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--body", type=float, default=0.0)
     parser.add_argument("--broken", choices=VARIANTS, default="")
-    found = play(Wanted(**vars(parser.parse_args())))
+    wanted = Wanted(**vars(parser.parse_args()))
+    found = play(wanted)
     print(json.dumps(found))
-    sys.exit(bool(found["problems"]))
+    return soaks.end(found["problems"], Played(found["plays"], wanted.plays, "plays"))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

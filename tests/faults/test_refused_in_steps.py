@@ -163,7 +163,7 @@ def test_another_thread_locks_meanwhile(where):
     assert len(taken) == 1
 
 
-# -- who is called outside of the steps -----------------------------------------------------------
+# -- callbacks run outside of the steps -----------------------------------------------------------
 
 
 @contextmanager

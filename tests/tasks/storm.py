@@ -3,7 +3,7 @@
     make soak-tasks                                       2,000 tasks of 200 keys, 20 kills
     make soak-tasks ARGS="--tasks 400 --keys 40 --kills 4"
 
-No two bodies of a key run at a time, and whoever asked has a run that began later.
+No two bodies of a key run at a time, and after each request a run of its key begins.
 """
 
 from __future__ import annotations
