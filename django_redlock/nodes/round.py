@@ -378,8 +378,14 @@ class Round(OnWire):
         """
         if self.prompt is not None:
             return not self.unheard.keys().isdisjoint(self.prompt)
-        patience = self.linger(self.clock())
-        return any(each.silent_for(self.start) <= patience for each in self.unheard.values())
+        patience = LEAST_LINGER  # of all; a clock is read for few
+        for each in self.unheard.values():
+            silent = each.silent_for(self.start)
+            if silent > patience:
+                patience = self.linger(self.clock())
+            if silent <= patience:
+                return True
+        return False
 
     def linger(self, now: float) -> float:
         """Return the seconds to wait for more, once the outcome is clear: as long again."""

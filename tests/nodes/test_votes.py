@@ -518,7 +518,7 @@ def test_the_clock_is_the_only_one() -> None:
             test_undoing_waits_for_prompt_nodes_only,
         ),
         (
-            Edit(Round, "_is_prompt_one_missing", "<= patience", ">= 0"),
+            Edit(Round, "_is_prompt_one_missing", "if silent <= patience:", "if True:"),
             test_undoing_waits_for_nodes_that_answer_others,
         ),
         (
