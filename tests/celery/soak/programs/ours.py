@@ -51,7 +51,7 @@ def stay(mark: Mark, **_: str) -> None:
     """Broken: a mark that is not removed."""
 
 
-redelivery.record = noted(unrecorded if "record" in BROKEN else redelivery.record)
+redelivery.record = noted(unrecorded if "record" in BROKEN else redelivery.record)  # type: ignore[assignment]
 if "mark" in BROKEN:
     Mark.remove = stay  # type: ignore[method-assign,assignment]
 KEY = "soak:{key}:{number}" if "lock" in BROKEN else "soak:{key}"  # broken: not the key
