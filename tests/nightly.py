@@ -257,7 +257,7 @@ def files(entry: Entry) -> list[Path]:
 def below(path: Path) -> Iterator[Path]:
     """Yield the file, or all files below the folder but those that Python makes."""
     for each in [path, *path.rglob("*")]:
-        if each.is_file() and each.suffix != ".pyc":
+        if "__pycache__" not in each.parts and each.is_file():
             yield each
 
 
