@@ -11,8 +11,7 @@ from django_redlock import LockTaken, current_lease, redlock
 from django_redlock.celery import LockedTask, locked_task
 from django_redlock.celery import task as task_module
 from django_redlock.testing import assert_free, taken
-from django_redlock.work.plan import plan_of
-from django_redlock.work.redelivery import Delivery
+from django_redlock.work.plan import Plan, plan_of
 
 from .desk import hold, is_ignored, nothing, sent
 
@@ -100,17 +99,15 @@ def test_a_copy_of_a_message_that_runs_does_not_run(desk):
 
 def test_a_run_name_with_a_limit_is_caught(desk, monkeypatch):
     """Broken: the run name takes the options of the key."""
-    monkeypatch.setattr(Delivery, "take", take_with_limit)
+    init = Plan.__init__
+
+    def with_limit(self, *args, **options):
+        init(self, *args, **options)
+        vars(self)["template"] = self.template.using(limit=self.limit)
+
+    monkeypatch.setattr(Plan, "__init__", with_limit)
     begun, _ = copies(desk, base=LockedTask)
     assert begun == [1, 1]
-
-
-def take_with_limit(self, options, lock):
-    """Take the run name with the limit of the key."""
-    return TAKE(self, options.using(limit=lock.limit), lock)
-
-
-TAKE = Delivery.take
 
 
 def test_a_late_task_without_numbers_is_refused(desk):

@@ -34,15 +34,16 @@ from django_redlock.celery import (
     locked_task,
     marks,
     publishing,
-    redelivery,
 )
+from django_redlock.celery import run as run_module
 from django_redlock.celery import task as task_module
 from django_redlock.celery.marks import HEADER, mark_in
 from django_redlock.celery.publishing import AWAITED
 from django_redlock.core.reasons import ReasonCode
-from django_redlock.work import marks as core_marks
 from django_redlock.work import publishing as decisions
-from django_redlock.work.marks import Carried, Mark, Marking
+from django_redlock.work.marks import Mark
+from django_redlock.work.publishing import OutgoingMessage
+from django_redlock.work.run import Run
 from tests.support.databases import connected
 from tests.support.waiting import eventually
 
@@ -496,7 +497,7 @@ def test_an_interrupted_publisher_leaves_no_mark_without_a_message(desk):
 
 def test_a_mark_that_stays_is_noticed(desk, monkeypatch):
     """Broken: a publisher that was interrupted while it marked takes nothing back."""
-    monkeypatch.setattr(Marking, "take_back", lambda _: None)
+    monkeypatch.setattr(OutgoingMessage, "take_back", lambda _: None)
     assert interrupted_publishers(desk)
 
 
@@ -871,10 +872,10 @@ def test_a_class_with_its_options_in_lock_has_marks(desk):
 # -- rules that are needed ---------------------------------------------------------------------
 
 
-def too_late(carried: Carried, *, drop: Callable[..., None] = Carried.drop, **more: bool) -> None:
+def too_late(run: Run, *, drop: Callable[..., None] = Run.drop_mark, **more: bool) -> None:
     """Broken: the mark is removed when the body has ended, and not before it begins."""
     if current_lease() is None:
-        drop(carried, **more)
+        drop(run, **more)
 
 
 # What is replaced, by what, and a test that fails then.
@@ -896,7 +897,7 @@ RULES: dict[str, tuple[tuple[Any, str, object], Callable[..., object]]] = {
         test_what_somebody_waits_for_is_always_sent,
     ),
     "a run of another task is in the way": (
-        (core_marks, "short_name", lambda _: "desk.bill"),
+        (decisions, "short_name", lambda _: "desk.bill"),
         test_another_task_and_another_key_are_no_duplicates,
     ),
     "the mark is set before the COMMIT": (
@@ -904,13 +905,13 @@ RULES: dict[str, tuple[tuple[Any, str, object], Callable[..., object]]] = {
         test_a_transaction_that_rolls_back_marks_and_sends_nothing,
     ),
     "a copy that waits sets a mark": (
-        (redelivery, "same_message", lambda **_: publishing.same_message()),
+        (run_module, "same_message", lambda **_: publishing.same_message()),
         lambda desk: test_a_copy_that_waits_is_no_reason_to_leave_a_message_out(
             desk, "until_started"
         ),
     ),
     "a failed publish keeps its mark": (
-        (Marking, "take_back", lambda _: None),
+        (OutgoingMessage, "take_back", lambda _: None),
         test_a_failed_publish_removes_its_mark,
     ),
     "a message does not say which mark is its own": (
@@ -918,15 +919,15 @@ RULES: dict[str, tuple[tuple[Any, str, object], Callable[..., object]]] = {
         lambda desk: test_a_second_message_is_not_sent_while_one_waits(desk, "until_started"),
     ),
     "a body begins before the mark is gone": (
-        (Carried, "drop", too_late),
+        (Run, "drop_mark", too_late),
         lambda desk: test_while_a_run_holds_the_lock_the_mode_decides(desk, "until_started"),
     ),
     "what is skipped keeps its mark": (
-        (Carried, "drop", lambda *_, **__: None),
+        (Run, "drop_mark", lambda *_, **__: None),
         lambda desk: test_a_message_that_ends_without_the_lock_removes_its_mark(desk, "skip"),
     ),
     "the lock is no mark": (
-        (decisions, "Marking", lambda *args, of_run: Marking(*args, of_run=False)),
+        (OutgoingMessage, "locks_of_run", lambda *_: ()),
         lambda desk: test_while_a_run_holds_the_lock_the_mode_decides(desk, "until_finished"),
     ),
     "the key is made of what the publisher has": (

@@ -19,12 +19,13 @@ from celery.worker.request import Request
 from kombu.exceptions import OperationalError
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, current_lease, redlock
-from django_redlock.celery import LockedTask, Skipped, locked_task, redelivery
+from django_redlock.celery import LockedTask, Skipped, locked_task
 from django_redlock.celery import task as task_module
 from django_redlock.celery.publishing import HEADER
+from django_redlock.celery.run import ATTRIBUTE, CeleryRun
 from django_redlock.leases.lease import Lease
 from django_redlock.testing import stale
-from django_redlock.work.redelivery import record
+from django_redlock.work.run import record
 from tests.support.listening import Told, told
 
 from .desk import Desk, Work, hold, is_free, is_ignored, label_of, locked, memory, sent
@@ -408,11 +409,11 @@ def test_a_record_that_waits_for_nothing_is_caught(desk, monkeypatch):
     """Broken: the record is written when the body has ended. What was not stored never runs."""
     work = Work(desk)
 
-    def end(delivery) -> None:
-        record(delivery.lease, 60)
+    def end(run, **_) -> None:
+        record(run.lease, 60)
 
     with monkeypatch.context() as patch:
-        patch.setattr(redelivery.Delivery, "end", end)
+        patch.setattr(CeleryRun, "end", end)
         patch.setattr(desk.app.backend, "mark_as_done", refuse)
         patch.setattr(desk.app.backend, "mark_as_failure", refuse)
         with suppress(RuntimeError):
@@ -623,7 +624,7 @@ def test_an_interruption_before_the_body_leaves_nothing_taken(desk, monkeypatch)
 
     work = Work(desk)
     with monkeypatch.context() as patch:
-        patch.setattr(redelivery.Delivery, "_store_started", interrupted)
+        patch.setattr(CeleryRun, "begin", interrupted)
         work.run()
     assert work.begun == 0
     assert is_free("key")
@@ -689,7 +690,7 @@ def test_a_record_after_a_lost_key_is_caught(desk, monkeypatch):
         stale(lease)
 
     always = property(lambda _: True, lambda *_: None)
-    monkeypatch.setattr(redelivery.Delivery, "is_sound", always, raising=False)
+    monkeypatch.setattr(CeleryRun, "is_sound", always, raising=False)
     work = Work(desk, lose)
     work.run()
     work.copy()
@@ -713,8 +714,8 @@ def test_a_run_name_is_renewed_whatever_the_key_has(desk):
         abstract = True
 
         def on_success(self, *_: object) -> None:
-            delivery = vars(self.request)[redelivery.ATTRIBUTE]
-            seen.append(delivery.lease.renew_at)
+            run = vars(self.request)[ATTRIBUTE]
+            seen.append(run.lease.renew_at)
 
     Work(desk, base=Slow, lock={"renew": False}).run()
     assert len(seen) == 1
@@ -781,9 +782,9 @@ def test_a_run_name_that_is_lost_leaves_nothing(desk, caplog, recwarn, lose):
         else:
             for node in memory().nodes:
                 node.keys.pop(f"redlock:lock:{work.name}")
-        delivery = vars(work.task.request)[redelivery.ATTRIBUTE]
+        run = vars(work.task.request)[ATTRIBUTE]
         with pytest.raises(LeaseLost):
-            delivery.lease.extend()
+            run.lease.extend()
 
     work = Work(desk, body)
     work.run()
@@ -817,7 +818,7 @@ def test_an_interruption_at_the_end_is_made_up_for(desk, monkeypatch):
             raise SoftTimeLimitExceeded
         return record(lease, life)
 
-    monkeypatch.setattr("django_redlock.work.redelivery.record", interrupted)
+    monkeypatch.setattr("django_redlock.work.run.record", interrupted)
     work = Work(desk)
     with suppress(SoftTimeLimitExceeded):
         work.run()

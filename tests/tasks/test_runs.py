@@ -25,7 +25,7 @@ from django_redlock import LockTaken, current_lease, events, redlock
 from django_redlock.events import TaskEvent, TaskOutcome
 from django_redlock.nodes.queue import LocalQueue
 from django_redlock.tasks import Skipped, locked_task
-from django_redlock.tasks import task as module
+from django_redlock.tasks import run as module
 from django_redlock.tasks.checks import check_tasks
 from django_redlock.testing import assert_free, stale, taken
 from django_redlock.work.backoff import FOR_A_SLOT
@@ -307,7 +307,7 @@ def test_a_copy_that_does_not_ask_for_the_result_is_caught(desk, monkeypatch, te
         known = getattr(run._result, "_return_value", None)
         return Skipped("an earlier run") if run._header else known
 
-    monkeypatch.setattr(module.Delivery, "_stored", stored)
+    monkeypatch.setattr(module.DjangoTaskRun, "finished", stored)
     with pytest.raises(AssertionError):
         test(desk)
 
@@ -324,7 +324,7 @@ def test_a_copy_without_records_is_caught(desk, monkeypatch):
     """Broken: nobody ends a run when its result is stored. The work is done twice."""
     assert not copy_of_finished_runs(desk)
     jobs.log.clear()
-    monkeypatch.setattr(module.Delivery, "take", lambda *_: None)
+    monkeypatch.setattr(module.DjangoTaskRun, "take", lambda *_: None)
     assert copy_of_finished_runs(desk)
 
 
@@ -378,7 +378,7 @@ def test_a_copy_runs_when_its_first_run_has_died(desk):
     result = jobs.skipping.enqueue(2024)
     with pytest.MonkeyPatch.context() as patch:  # nobody stores a result, nor ends the run
         patch.setattr("django_tasks_db.models.DBTaskResult.set_failed", lambda *_: None)
-        patch.setattr(module.Delivery, "end", lambda *_, **__: None)
+        patch.setattr(module.DjangoTaskRun, "end", lambda *_, **__: None)
         worker.run(desk.work)
     desk.deliver_again(result)
     assert after(desk, result).return_value["deferred"] is True

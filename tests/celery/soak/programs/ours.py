@@ -18,7 +18,7 @@ from django_redlock.celery.publishing import history
 from django_redlock.events import Event, EventKind, subscribe
 from django_redlock.leases.lease import Lease
 from django_redlock.work.marks import Mark
-from django_redlock.work.redelivery import record
+from django_redlock.work.run import record
 from tests.celery.soak.history import MODES
 
 from . import bodies
