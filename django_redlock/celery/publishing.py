@@ -224,7 +224,7 @@ task_failure.connect(_on_failure, dispatch_uid="redlock_marks")
 
 def _is_awaited(options: Mapping[str, Any]) -> bool:
     """Return True if somebody waits for just this message; a chain does for its last one."""
-    return any(options.get(each) for each in AWAITED) or options.get("chain") is not None
+    return any(map(options.get, AWAITED)) or options.get("chain") is not None
 
 
 def _is_sent_again(task_id: str | None, options: Mapping[str, Any]) -> bool:

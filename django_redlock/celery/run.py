@@ -24,7 +24,6 @@ from typing import Any, Final, NoReturn
 from celery import signals, states
 from celery.exceptions import Ignore, OperationalError, Reject, Retry, SoftTimeLimitExceeded
 
-from django_redlock.core.protocol import one_or_all
 from django_redlock.events import TaskOutcome
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.once import OnceRun
@@ -137,7 +136,7 @@ class CeleryRun(Run):
             logger.warning(text, task.name, task.request.id)
             return False
         if succeeded:
-            self.note_finished(one_or_all(self.lock.names), SUCCEEDED)
+            self.note_finished(SUCCEEDED)
         return succeeded
 
     def begin(self) -> None:
@@ -199,7 +198,7 @@ class CeleryRun(Run):
         if silently:
             self.drop_mark(only_own=True)  # the run that it has met may have sent a retry
         self.mark = None  # the message that was sent has it
-        self.notify(TaskOutcome.DEFERRED, refusal.name, seconds=seconds, error=refusal)
+        self.notify(TaskOutcome.DEFERRED, seconds=seconds, error=refusal)
         if silently:
             text = "%s[%s] is a copy and comes back in %.1f s: %s"
             logger.info(text, task.name, request.id, seconds, refusal)

@@ -208,7 +208,7 @@ class DjangoTaskRun(Run):
         finally:
             sent_again.reset(token)
         self.mark = None  # the one that was sent has it
-        self.notify(TaskOutcome.DEFERRED, refusal.name, seconds=seconds, error=refusal)
+        self.notify(TaskOutcome.DEFERRED, seconds=seconds, error=refusal)
         held = isinstance(refusal, LockTaken)
         reason = "the key is held" if held else "no majority of the nodes could be asked"
         return Deferred(reason, seconds, sent.id)

@@ -38,10 +38,8 @@ def notify(
     outcome: TaskOutcome,
     task: str,
     task_id: str | None,
+    lock: Lock,
     *,
-    alias: str,
-    name: str | tuple[str, ...],
-    template: str,
     other_id: str = "",
     seconds: float = 0.0,
     error: RedlockError | None = None,
@@ -51,8 +49,8 @@ def notify(
     What a listener raises is logged, and harms neither the message nor a lock or a mark.
     """
     if events.wanted_of_tasks(outcome):
-        more = task, task_id or "", other_id, seconds, error, template
-        events.tell_of_task(TaskEvent(outcome, alias, name, *more))
+        more = task, task_id or "", other_id, seconds, error, lock.template
+        events.tell_of_task(TaskEvent(outcome, lock.alias, one_or_all(lock.names), *more))
 
 
 def waits_for_commit(plan: Plan, *, again: bool, queue: Iterable[str] = ()) -> list[str]:
@@ -239,15 +237,7 @@ class OutgoingMessage:
         if self.is_due and outcome.marked_for is not None:
             _note_refusal(self.task, other)
         logger.info("%s[%s] is not sent: %s waits or runs", self.task, self.task_id, other)
-        notify(
-            TaskOutcome.DUPLICATE,
-            self.task,
-            self.task_id,
-            alias=self.lock.alias,
-            name=one_or_all(self.lock.names),
-            template=self.lock.template,
-            other_id=other,
-        )
+        notify(TaskOutcome.DUPLICATE, self.task, self.task_id, self.lock, other_id=other)
         if choice == "drop":
             return None
         if choice == "raise":

@@ -45,7 +45,6 @@ logger = logging.getLogger("django_redlock")
 FINISHED: Final = "%s[%s] has finished before: this copy does not run"
 ROOM: Final = 60.0  # seconds for which a record stays after a copy may be delivered
 Refusal: TypeAlias = LockTaken | NodesUnavailable
-Name: TypeAlias = str | tuple[str, ...]  # of a lock
 
 
 class Skipped(dict[str, Any]):
@@ -255,7 +254,7 @@ class Run:
             again = own or self.may_have_run
             if own and refusal.code == ReasonCode.RECORDED:  # else of the work of the key
                 self.drop_mark()
-                self.note_finished(refusal.name)
+                self.note_finished()
                 return self.finished()
             wanted = plan.on_conflict if is_taken else plan.on_unavailable
             if own or wanted == "retry" or (skips and again):
@@ -265,7 +264,7 @@ class Run:
         self.drop_mark()
         if not skips:
             raise refusal
-        self.notify(TaskOutcome.SKIPPED, refusal.name, error=refusal)
+        self.notify(TaskOutcome.SKIPPED, error=refusal)
         left = refusal.retry_after if isinstance(refusal, LockTaken) else None
         return Skipped("the key is held", None if left is None else round(left, 3))
 
@@ -303,14 +302,13 @@ class Run:
         """Return what a message ends with, since the work of its key was done then."""
         name = one_or_all(self.lock.names)
         error = LockTaken(because(ReasonCode.RECORDED), name=name)
-        self.notify(TaskOutcome.SKIPPED, name, error=error)
+        self.notify(TaskOutcome.SKIPPED, error=error)
         return Skipped(f"the work was done at {at.isoformat(timespec='seconds')}")
 
-    def notify(self, outcome: TaskOutcome, name: Name, **more: Any) -> None:
+    def notify(self, outcome: TaskOutcome, **more: Any) -> None:
         """Let signals and metrics know what became of the message, if it is a task's."""
         if self.name:
-            more |= {"alias": self.lock.alias, "name": name, "template": self.lock.template}
-            notify(outcome, self.name, self.task_id, **more)
+            notify(outcome, self.name, self.task_id, self.lock, **more)
 
     # -- a message that has finished --------------------------------------------------------------
 
@@ -322,10 +320,10 @@ class Run:
         """Return, or raise, what a copy of a finished message ends with."""
         raise NotImplementedError
 
-    def note_finished(self, name: Name, text: str = FINISHED) -> None:
+    def note_finished(self, text: str = FINISHED) -> None:
         """Say that an earlier run of the message has finished."""
         logger.info(text, self.name, self.task_id)
-        self.notify(TaskOutcome.FINISHED_BEFORE, name)
+        self.notify(TaskOutcome.FINISHED_BEFORE)
 
     def take(self) -> None:
         """Take the run name, if there is one, before the key is asked for; errors name the key.

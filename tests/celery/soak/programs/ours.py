@@ -13,12 +13,12 @@ from celery import Task
 from django.conf import settings
 
 from django_redlock import current_lease
-from django_redlock.celery import LockedTask, locked_task, redelivery
+from django_redlock.celery import LockedTask, locked_task
 from django_redlock.celery.publishing import history
 from django_redlock.events import Event, EventKind, subscribe
 from django_redlock.leases.lease import Lease
+from django_redlock.work import run
 from django_redlock.work.marks import Mark
-from django_redlock.work.run import record
 from tests.celery.soak.history import MODES
 
 from . import bodies
@@ -51,7 +51,7 @@ def stay(mark: Mark, **_: str) -> None:
     """Broken: a mark that is not removed."""
 
 
-vars(redelivery)["record"] = noted(unrecorded if "record" in BROKEN else record)
+run.record = noted(unrecorded if "record" in BROKEN else run.record)
 if "mark" in BROKEN:
     Mark.remove = stay  # type: ignore[method-assign,assignment]
 KEY = "soak:{key}:{number}" if "lock" in BROKEN else "soak:{key}"  # broken: not the key
