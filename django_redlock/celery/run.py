@@ -18,15 +18,12 @@ import logging
 import os
 import re
 import sys
-from datetime import datetime
 from typing import Any, Final, NoReturn
 
 from celery import signals, states
 from celery.exceptions import Ignore, OperationalError, Reject, Retry, SoftTimeLimitExceeded
 
 from django_redlock.events import TaskOutcome
-from django_redlock.leases.lease import Lease
-from django_redlock.locks.once import OnceRun
 from django_redlock.work.plan import Plan
 from django_redlock.work.run import Refusal, Run, count
 
@@ -104,16 +101,22 @@ class CeleryRun(Run):
 
     # -- a message that begins --------------------------------------------------------------------
 
-    def enter(self, found: Lease | OnceRun) -> tuple[Any, datetime | None]:
-        """Note that the key is granted; a message that has succeeded before ends here.
+    def begin(self) -> None:
+        """Store the state STARTED, where the tracer would have done it before the grant.
 
         Raises:
-            Ignore: it has, in an earlier run.
+            Ignore: the message has the lock, and an earlier run of it has succeeded.
         """
-        lease, at = super().enter(found)
-        if at is None and self._has_succeeded():
+        task = self.task
+        if self.is_granted and self._has_succeeded():
             raise Ignore("an earlier run of this message has succeeded")
-        return lease, at
+        if self.has_message and getattr(task, "stores_started", False):
+            request = task.request
+            ignored = vars(request).get("ignore_result")
+            if not (task.ignore_result if ignored is None else ignored):
+                meta = {"pid": os.getpid(), "hostname": request.hostname}
+                task.backend.store_result(request.id, meta, states.STARTED, request=request)
+        super().begin()
 
     def _has_succeeded(self) -> bool:
         """Return True if this message may be a second copy, and a run of it succeeded.
@@ -138,17 +141,6 @@ class CeleryRun(Run):
         if succeeded:
             self.note_finished(SUCCEEDED)
         return succeeded
-
-    def begin(self) -> None:
-        """Store the state STARTED, where the tracer would have done it before the grant."""
-        task = self.task
-        if self.has_message and getattr(task, "stores_started", False):
-            request = task.request
-            ignored = vars(request).get("ignore_result")
-            if not (task.ignore_result if ignored is None else ignored):
-                meta = {"pid": os.getpid(), "hostname": request.hostname}
-                task.backend.store_result(request.id, meta, states.STARTED, request=request)
-        super().begin()
 
     # -- a message that is refused ----------------------------------------------------------------
 

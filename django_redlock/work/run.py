@@ -135,6 +135,7 @@ class Run:
                 self.take()
                 with self.plan.block(self.lock) as found:
                     lease, at = self.enter(found)
+                    self.drop_mark()  # the lock is the mark from here on
                     if at is not None:
                         return self.skip_done(at)
                     self.begin()
@@ -169,8 +170,8 @@ class Run:
                 if self.number is not None:
                     await sync_to_async(self.take)()
                 async with self.plan.block(self.lock) as found:
-                    await self._adrop_mark()
                     lease, at = self.enter(found)
+                    await self._adrop_mark()
                     if at is not None:
                         return await sync_to_async(self.skip_done)(at)
                     self.begin()
@@ -200,15 +201,9 @@ class Run:
         )
 
     def enter(self, found: Lease | OnceRun) -> tuple[Any, datetime | None]:
-        """Note that the key is granted, and drop the mark: from here on the lock is the mark.
-
-        Returns:
-            The lease of the key, and when its work was done, if it was done before.
-        """
+        """Note that the key is granted; return its lease, or when its work was done before."""
         self.is_granted = True
-        lease, at = found if isinstance(found, OnceRun) else (found, None)
-        self.drop_mark()
-        return lease, at
+        return found if isinstance(found, OnceRun) else (found, None)
 
     def begin(self) -> None:
         """Note that the body begins."""
