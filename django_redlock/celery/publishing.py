@@ -172,12 +172,12 @@ class CeleryMessage(OutgoingMessage):
         """Return the result of the message that is in its place."""
         return _result(self._celerys.AsyncResult(other), duplicate=True)
 
-    def settle(self, result: Any, found: Any) -> None:
+    def settle(self, result: Any, published: Any) -> None:
         """Write into a result what became of its message at the COMMIT."""
-        of_this_id = getattr(found, "id", None) == self.task_id
-        result.duplicate = not (of_this_id and found.duplicate is False)
-        if found is not None and self.plan.on_duplicate == "existing":
-            result.id = found.id
+        of_this_id = getattr(published, "id", None) == self.task_id
+        result.duplicate = not (of_this_id and published.duplicate is False)
+        if published is not None and self.plan.on_duplicate == "existing":
+            result.id = published.id
 
 
 def unmark(task: Task, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> None:

@@ -148,12 +148,12 @@ class UniqueBackend(_Base):
             kwargs = {key: each for key, each in kwargs.items() if key != KEYWORD}
         if isinstance(self, IMMEDIATE):
             return super().enqueue(task, args, kwargs)
-        told = {USING: {each: getattr(task, each) for each in USED}}
+        enqueued = {USING: {each: getattr(task, each) for each in USED}}
         if not plan.marks:
             # The workers of some backends tell a run by nothing else which message it is.
             tells = self._ids is not None or isinstance(self, DUMMY) or not self.supports_defer
             if header is None and plan.on_conflict == "retry" and not tells:
-                kwargs[KEYWORD] = {NUMBER: uuid4().hex, **told}
+                kwargs[KEYWORD] = {NUMBER: uuid4().hex, **enqueued}
             return super().enqueue(task, args, kwargs)
         self.validate_task(task)
         models = self._models()
@@ -164,7 +164,7 @@ class UniqueBackend(_Base):
             args, kwargs = deepcopy((args, kwargs))
         reserved = None if header is not None or self._ids is None else self._ids.another()
         if header is None and reserved is None:
-            kwargs[KEYWORD] = {NUMBER: uuid4().hex, **told}
+            kwargs[KEYWORD] = {NUMBER: uuid4().hex, **enqueued}
         number = str(reserved or kwargs[KEYWORD][NUMBER])
         enqueue: Any = functools.partial(super().enqueue, task, args, kwargs)
         if self._ids is not None:

@@ -165,11 +165,11 @@ class DjangoTaskMessage(OutgoingMessage):
             worker_ids=[],
         )
 
-    def settle(self, result: AnyResult, found: Any) -> None:
+    def settle(self, result: AnyResult, published: Any) -> None:
         """Bring a result up to date, as ``TaskResult.refresh`` does."""
-        if isinstance(found, RESULTS):
+        if isinstance(published, RESULTS):
             for each in ("id", "enqueued_at", "status"):
-                object.__setattr__(result, each, getattr(found, each))
+                object.__setattr__(result, each, getattr(published, each))
 
 
 def unmark(task: AnyTask, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> None:

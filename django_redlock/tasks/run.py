@@ -99,9 +99,9 @@ def _on_finished(task_result: AnyResult, **_: object) -> None:
     ids = [each.result.id for each in stack]
     if task_result.id not in ids:
         return
-    place = len(ids) - 1 - ids[::-1].index(task_result.id)
-    _started.set(stack[:place])
-    for index, each in enumerate(stack[place:]):
+    last = len(ids) - 1 - ids[::-1].index(task_result.id)
+    _started.set(stack[:last])
+    for index, each in enumerate(stack[last:]):
         if each.run is not None:
             stored = not index and task_result.status == TaskResultStatus.SUCCESSFUL
             each.run.end(is_stored=stored)

@@ -141,7 +141,7 @@ class OutgoingMessage:
         """Tell whether it is sent, though ``send`` has raised: a receiver may have."""
         return False
 
-    def settle(self, result: Any, found: Any) -> None:
+    def settle(self, result: Any, published: Any) -> None:
         """Write into the result that the caller has what ``publish`` returned; None: nothing."""
         raise NotImplementedError
 
@@ -170,13 +170,13 @@ class OutgoingMessage:
         return result
 
     def _on_commit(self, result: Any) -> None:
-        found = None
+        published = None
         try:
-            found = self.publish()
+            published = self.publish()
         except DuplicateTask as duplicate:
             # The caller has gone on, and others wait for this COMMIT as well: nobody can be told.
             logger.warning("%s[%s] was not sent: %s", self.task, self.task_id, duplicate)
-        self.settle(result, found)
+        self.settle(result, published)
 
     # -- its mark ---------------------------------------------------------------------------------
 
