@@ -59,8 +59,8 @@ def locked_task(key: Any = None, **options: Unpack[TaskOptions]) -> Any:
             the task and a digest of all its arguments.
         on_conflict: A message that comes back has not used up a retry. Nothing comes back from an
             eager or a direct call: by "retry" it fails as well.
-        mode: A message that waits for its retry counts as one that runs. The last two need
-            ``base=LockedTask``.
+        mode: "until_started" and "until_finished" need ``base=LockedTask``; a message that waits
+            for its retry has not finished.
         on_duplicate: The result is an ``AsyncResult``, with ``duplicate`` True.
 
     Raises:

@@ -41,7 +41,7 @@ def locked_task(key: Any = None, **options: Unpack[TaskOptions]) -> Any:
         on_conflict: What comes back later returns a ``Deferred``. "retry" needs a backend that
             supports ``run_after``, else it fails as by "raise", and check W030 names it; so does a
             direct call, and a task of ``ImmediateBackend``.
-        mode: The last two need ``UniqueBackend``.
+        mode: "until_started" and "until_finished" need ``UniqueBackend``.
         on_duplicate: The result is a ``TaskResult``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The options of ``locked_task``, of Celery's tasks and of Django's alike."""
+"""The options of ``locked_task``, as users see them; ``plan`` has their defaults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHOICES: Final = {
 
 
 class TaskOptions(TypedDict, total=False):
-    """The options of ``locked_task``; ``Plan`` has their defaults.
+    """The options of ``locked_task``, of Celery's tasks and of Django's alike.
 
     Args:
         ttl: seconds after which the nodes forget a worker that died. None: the alias's TTL.
