@@ -102,9 +102,6 @@ def _check_function(function: Any) -> None:
     if issubclass(kind, type) or not callable(function):
         msg = f"@locked_task decorates a function, not {function!r}; of a task class, its 'run'"
         raise TypeError(msg)
-    if plan_of(function) is not None:  # the inner one's end would be taken for the body's
-        msg = f"{function.__qualname__} has @locked_task already: write one, with a list of keys"
-        raise TypeError(msg)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         msg = f"{function.__qualname__} is a generator function: nothing would run under the lock"
         raise TypeError(msg)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 from django_redlock.locks.callables import finished, is_async
 from django_redlock.work.options import TaskOptions
-from django_redlock.work.plan import OF_DJANGO, Plan, decorating, plan_of
+from django_redlock.work.plan import OF_DJANGO, Plan, decorating
 
 from .backport import function_of
 from .run import DjangoTaskRun
@@ -59,9 +59,6 @@ def _decorate(make_plan: Callable[..., Plan], function: Any) -> Any:
         )
         raise TypeError(msg)
     is_coroutine = is_async(function)
-    if plan_of(function) is not None:
-        msg = f"{function.__qualname__} has @locked_task already: write one, with a list of keys"
-        raise TypeError(msg)
     plan = make_plan(function, owner=OF_DJANGO)
 
     @functools.wraps(function)

@@ -53,7 +53,8 @@ class Plan:
         marks: whether queued messages have marks.
 
     Raises:
-        TypeError: ``key`` is no text, ``queue_ttl`` or ``limit`` no number, or ``using`` no text.
+        TypeError: the function has a plan, ``key`` or ``using`` is no text, or ``queue_ttl`` or
+            ``limit`` no number.
         ValueError: an option does not exist, or makes no sense with the others.
     """
 
@@ -78,6 +79,9 @@ class Plan:
         once: timedelta | float | None = None,
         limit: int | None = None,
     ) -> None:
+        if plan_of(function) is not None:  # the inner one's end would be taken for the body's
+            name = function.__qualname__
+            raise TypeError(f"{name} has @locked_task already: write one, with a list of keys")
         self.template: Final = redlock.using(
             alias, ttl=ttl, wait=wait or 0, renew=renew, min_hold=min_hold, max_hold=max_hold
         )
