@@ -81,12 +81,20 @@ def test_a_refusal_inside_of_the_body_is_the_bodys_own(kind: Kind):
 
 
 def test_a_message_whose_key_is_held_keeps_no_run_name(kind: Kind):
-    """It comes back later as the same message, and takes the run name then."""
-    task = kind.task("key", on_conflict="retry")
+    """It comes back later as the same message, and takes the run name then: it may be soon."""
+    task, free = kind.task("key", on_conflict="retry"), list[bool]()
     kind.send(task)
-    with hold("key"):
-        kind.run()
-        assert is_free(kind.run_name(task))
+
+    def look(_: TaskEvent) -> None:
+        free.append(is_free(kind.run_name(task)))
+
+    events.watch_tasks(look)
+    try:
+        with hold("key"):
+            assert kind.run() == LATER
+    finally:
+        events.unwatch_tasks(look)
+    assert free == [True]
 
 
 # -- a message that is delivered again -------------------------------------------------------------
