@@ -125,7 +125,7 @@ newest:
 
 # ARGS="--minutes 30": a part. ARGS="--only soak demo": these entries. ARGS=--list: what is due, and why.
 # ARGS="--only soak-celery --seed 417": the play of that night again.
-nightly: $(VENV)/.has-dev newest ## What only many plays can show, and is due: an hour or more; each entry is recorded
+nightly: $(VENV)/.has-dev $(VENV)/.has-docs newest ## What only many plays can show, and is due: an hour or more; each entry is recorded
 	$(BIN)/python -m tests.nightly $(ARGS)
 
 # ARGS="--mutants 40": fewer. ARGS="--without FILE" or ARGS='-k "votes or marks"': as if these tests were gone. ARGS="--again FILE":

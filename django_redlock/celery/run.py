@@ -53,11 +53,10 @@ class CeleryRun(Run):
         self.task, self.is_stored = task, False
         request: Any = None if task is None else task.request
         has_message = not (request is None or request.called_directly or request.is_eager)
-        is_copy, number = False, None
-        if has_message:
-            flag = (request.delivery_info or {}).get("redelivered")
-            is_copy = bool(flag or history(request).get("again"))
-            number = self._find_number()
+        is_copy = has_message and bool(
+            (request.delivery_info or {}).get("redelivered") or history(request).get("again")
+        )
+        number = self._find_number() if has_message else None
         name, task_id = ("", None) if task is None else (task.name, request.id)
         super().__init__(
             plan,

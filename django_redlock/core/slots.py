@@ -66,4 +66,4 @@ def shown(slot: int | None, limit: int | None = None) -> str:
 
 def without_limit(text: str) -> str:
     """Return a text in which an owner label is, as people see it."""
-    return _LIMIT.sub("", text) if MARK in text else text
+    return _LIMIT.sub("", text)

@@ -198,6 +198,17 @@ def test_an_application_is_looked_for_in_the_package_of_the_settings(
     assert [each.rpartition(": ")[2] for each in said] == ["imported"] * package
 
 
+def test_the_modules_that_a_worker_imports_are_imported(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So their tasks are checked, and what is wrong with a module is told."""
+    desk.app.conf.imports = [name := f"tasks_{desk.queue.replace('-', '_')}"]
+    (tmp_path / f"{name}.py").write_text("raise LookupError('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    said = [each.msg for each in said_of(desk.app) if each.id == "django_redlock.E005"]
+    assert [each.rpartition(": ")[2] for each in said] == ["imported"]
+
+
 def limits_in(app: Celery) -> list[str]:
     """What is said of the limits of tasks and views."""
     with pytest.MonkeyPatch.context() as patch:

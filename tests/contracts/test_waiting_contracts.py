@@ -18,7 +18,7 @@ import pytest
 from django_redlock import LockTaken, conf, redlock
 from django_redlock.core import wait as waiting
 from django_redlock.core.policy import Policy
-from django_redlock.core.protocol import BlockOnNode, LockKeys, Request, Steps, Waiter
+from django_redlock.core.protocol import BlockOnNode, LockKeys, Request, Steps, Waiter, Wakeup
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes, MemoryPlace
 from django_redlock.testing.embedded import EmbeddedNodes
 from tests.simulation.mutants import Patch, nodes, with_edits
@@ -398,6 +398,16 @@ def test_a_wake_up_is_heard_by_a_loop_that_begins_to_watch():
     place = Overtaken(MemoryNode(), BlockOnNode(ticket, 0, 1.0, 1.0), threading.RLock())
     assert place._take("f" * 32)
     assert place.heard
+
+
+def test_a_waiter_takes_one_wake_up_of_its_lists():
+    """A wake-up of another list goes to who blocks there next: the first one would waste it."""
+    node, lock, words = MemoryNode(), threading.RLock(), ["a" * 32, "b" * 32]
+    waiters = [Waiter("first", "name", ("0", "1")), Waiter("second", "name", ("1",))]
+    places = [MemoryPlace(node, BlockOnNode(each, 0, 1.0, 1.0), lock) for each in waiters]
+    for queue, word in zip("01", words, strict=True):
+        node._push(queue, word, 1000)
+    assert [place.outcome() for place in places] == [Wakeup(each) for each in words]
 
 
 def test_a_pool_of_waiters_ends(in_memory):

@@ -524,10 +524,15 @@ def test_granted_by_a_minority_is_taken() -> None:
 
 
 def test_a_split_is_tried_again_by_those_who_do_not_wait() -> None:
-    """When nobody has a majority, "taken" would be wrong: three more attempts, short pauses."""
+    """When nobody has a majority, "taken" would be wrong: three more attempts, short pauses.
+
+    Who waits has as many as it likes, and stands in no queue: there is no holder to wait for.
+    """
     table = Table(3)
     assert table.talk(table.acquire(), SPLIT, 0, SPLIT, 0, SPLIT, 0, 5).fence == 5
     assert table.waited == pytest.approx([0.01, 0.02, 0.03])
+    table = Table(3)
+    assert table.talk(table.acquire(wait=0.9), *[SPLIT, 0] * 5, 5).fence == 5
     table = Table(3)
     with pytest.raises(LockTaken):
         table.talk(table.acquire(), *[SPLIT, 0] * 4)
@@ -743,14 +748,18 @@ def test_a_majority_that_lost_it_ends_the_lease(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "answers", [[LOST] * 3, [0, LOST, LOST], [NO, LOST, LOST], [0, NO, UNSENT]]
+    ("answers", "heard"),
+    [([LOST] * 3, 0), ([0, LOST, LOST], 1), ([NO, LOST, LOST], 1), ([0, NO, UNSENT], 2)],
 )
-def test_an_extension_that_nobody_knows_of_is_unavailable(answers: list[object]) -> None:
-    """Neither a majority of yes nor of no: the old deadline stands."""
+def test_an_extension_that_nobody_knows_of_is_unavailable(
+    answers: list[object], heard: int
+) -> None:
+    """Neither a majority of yes nor of no: the old deadline stands. The error counts the votes."""
     table = Table(3)
-    with pytest.raises(NodesUnavailable):
+    with pytest.raises(NodesUnavailable) as caught:
         table.talk(extend(table.policy, table.grant(), ttl=20), answers)
     assert table.commands == ["extend"]
+    assert caught.value.data == {"votes": heard, "size": 3}
 
 
 def test_one_question_prolongs_many_each_with_an_outcome_of_its_own() -> None:
@@ -1129,6 +1138,16 @@ def to_release(table: Table) -> Any:
     return steps
 
 
+def to_heal(table: Table) -> Any:
+    """An extension that heals a lease, which has ended meanwhile."""
+    lease = Ending(table.policy, table.grant())
+    steps: Any = hold.extend_many(table.policy, [lease], [20], nobody)
+    ask = steps.send(None)
+    votes = [vote(i, each, ask.command) for i, each in enumerate([ONES, FREE, LOST])]
+    assert steps.send(votes).command is Command.HEAL
+    return steps
+
+
 POINTS = [(to_grant, {0, 1, 2}), (to_raise, {0, 1}), (to_undo, {0}), (to_release, {0, 1, 2})]
 
 
@@ -1156,7 +1175,7 @@ def test_an_interrupted_extension_has_nothing_to_undo() -> None:
         steps.throw(KeyboardInterrupt())
 
 
-@pytest.mark.parametrize("reach", [reach for reach, _ in POINTS])
+@pytest.mark.parametrize("reach", [*(reach for reach, _ in POINTS), to_heal])
 def test_a_closed_generator_asks_nothing(reach: Callable[[Table], Any]) -> None:
     """GeneratorExit passes at once: ``close()`` would fail if anything were yielded."""
     steps = reach(Table(3))

@@ -298,8 +298,8 @@ def test_who_is_not_the_first_of_the_process_asks_nobody() -> None:
 
 def test_who_stood_in_the_local_line_for_long_looks_first() -> None:
     """A refusal of a second ago is no look: the note it made may be old news."""
-    for seconds, commands in ((0.8, ["grant", "grant"]), (1.0, ["grant", "look", "grant"])):
-        table = Table(3)
+    for seconds, commands in ((0.9, ["grant", "grant"]), (1.0, ["grant", "look", "grant"])):
+        table = Table(3, now=0.0)
         steps = table.acquire(wait=7)
         steps.send(None)
         assert isinstance(steps.send([vote(i, NO) for i in range(3)]), JoinQueue)

@@ -368,7 +368,12 @@ def test_the_command_asks_and_does_nothing_without_an_answer(monkeypatch):
     with pytest.raises(CommandError, match="there is no terminal to ask: add --yes"):
         released()
     answers = iter(["no", "yes", "now"])
-    answered(monkeypatch, lambda _: next(answers))
+
+    def answer(question: str) -> str:
+        assert question.startswith("Take it away? Type '")
+        return next(answers)
+
+    answered(monkeypatch, answer)
     for words in ((), ("--now",)):
         with pytest.raises(CommandError, match="nothing was done"):
             released(*words)

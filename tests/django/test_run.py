@@ -15,22 +15,23 @@ import sys
 import termios
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from datetime import timedelta
 from importlib import import_module
 from io import FileIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import override_settings
 
-from django_redlock import LockTaken, redlock
+from django_redlock import LockTaken, NodesUnavailable, redlock
 from django_redlock.backend import LABEL_BYTES
 from django_redlock.management import TAKEN, LockedCommand, child, guardian
-from django_redlock.testing import EmbeddedNodes
+from django_redlock.testing import EmbeddedNodes, taken, unavailable
 from django_redlock.testing.plugin import mend
 from django_redlock.testing.server import process_state
 from tests.support.waiting import eventually
@@ -511,6 +512,17 @@ def test_in_a_terminal_a_pager_has_the_keyboard(start, terminal, tmp_path):
     eventually(lambda: is_free("report"), within=LATEST)
 
 
+@pytest.mark.slow
+def test_in_a_terminal_a_script_that_goes_on_has_it_back(start, terminal, tmp_path):
+    """When the command has ended, what follows it can read from the terminal."""
+    ours, options = terminal
+    file = tmp_path / "said"
+    script = f"{shlex.join([*RUN, 'report', '--', 'true'])}; read typed; echo $typed >>{file}"
+    start("-c", script, by=["sh"], **options)
+    os.write(ours, b"typed\n")
+    assert lines(file, 1) == ["typed"]
+
+
 def test_in_a_terminal_a_guardian_that_is_dead_gets_nothing(start, terminal):
     """It was killed before it could have the terminal: that is no error of the command."""
     _, options = terminal
@@ -775,6 +787,8 @@ def test_the_name_stays_taken_while_something_cannot_be_ended(of_another_user, t
     says(tmp_path, f"redlock_run waits for the process {pid}", "the name stays taken")
     with pytest.raises(LockTaken):  # for longer than a ttl
         redlock("job", wait=2 * TTL).acquire()
+    said = (tmp_path / "err").read_text().splitlines()
+    assert sorted(said) == sorted(set(said))  # each once, however long it waits
     os.kill(pid, signal.SIGKILL)
     assert process.wait(LATEST) == 77
     assert is_free("job")
@@ -838,6 +852,15 @@ def test_bad_options_are_named(options, says):
     """In a CommandError, without a traceback."""
     with pytest.raises(CommandError, match=says):
         call_command("redlock_run", "report", **options)
+
+
+@pytest.mark.parametrize(("options", "grace"), [({}, 10), ({"grace": 19}, 19)])
+def test_the_grace_is_what_was_given_or_a_third_of_the_ttl(memory, monkeypatch, options, grace):
+    """The seconds between SIGTERM and SIGKILL."""
+    runs = Mock(return_value=0)
+    monkeypatch.setattr(child, "run", runs)
+    call_command("redlock_run", "report", ttl=30, command=["true"], **options)
+    assert runs.call_args.kwargs["grace"] == grace
 
 
 def test_a_command_without_the_mark_before_it(start):
@@ -977,6 +1000,12 @@ def test_a_duration_that_makes_no_sense_is_refused(value):
 # -- LockedCommand --------------------------------------------------------------------------------
 
 
+REFUSALS: dict[str, Callable[[], AbstractContextManager[object]]] = {
+    "taken": lambda: taken("other"),
+    "unavailable": unavailable,
+}
+
+
 class Import(LockedCommand):
     """A command of a project."""
 
@@ -989,7 +1018,8 @@ class Import(LockedCommand):
 
     def handle(self, *_: Any, **options: Any) -> str:
         if options["inner"]:
-            redlock(options["inner"], wait=0).acquire()
+            with REFUSALS[options["inner"]]():
+                redlock("other", wait=0).acquire()
         return f"{self.lease.name} {self.lease.remaining() > 0}"
 
 
@@ -1024,7 +1054,10 @@ def test_a_locked_command_that_runs_elsewhere_ends_with_one_line(redlock_nodes):
     assert not out.getvalue()
 
 
-def test_another_lock_of_the_command_is_not_taken_for_its_own(redlock_nodes):
+@pytest.mark.parametrize(
+    ("inner", "error"), [("taken", LockTaken), ("unavailable", NodesUnavailable)]
+)
+def test_another_lock_of_the_command_is_not_taken_for_its_own(redlock_nodes, inner, error):
     """An error of the body stays one."""
-    with redlock("other"), pytest.raises(LockTaken):
-        call_command(Import(), "feed", inner="other")
+    with pytest.raises(error):
+        call_command(Import(), "feed", inner=inner)

@@ -29,11 +29,12 @@ from django_redlock.locks.lock import Lock
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.testing import EmbeddedNodes
+from tests.support import soaks
 from tests.support.loops import faults_noted, group_of, keys_on, out_of_step, unguarded
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
-from .signals import Interruption, Line, Wanted, careless_run, cut, judge, play
+from .signals import Interruption, Line, Wanted, careless_run, cut, judge, play, played
 
 LONG = 600.0  # of nodes, none of which is late
 TTL = 60.0  # no key expires before it is missed
@@ -50,6 +51,8 @@ def test_a_storm_of_signals_is_within_the_contract(body):
     """Never two believers, no hang; fences rise; a name stays taken in 1 % of plays at most."""
     found = play(Wanted(200, 2, body))
     assert (found["plays"], found["problems"]) == (200, [])
+    if few := soaks.missing(*played(found, 200)):
+        pytest.skip(soaks.TOO_LITTLE + few)
 
 
 @pytest.mark.nightly
@@ -88,6 +91,13 @@ def test_a_history_is_judged(lines, problem):
     """By its order, and by refusals of a name that nobody believes to have."""
     found = judge([*WELL, *history(*lines)], plays=1)["problems"]
     assert found == {None: [], ...: ["names stayed taken too often"]}.get(problem, [problem])
+
+
+def test_a_second_process_that_seldom_has_it_makes_the_storm_inconclusive():
+    """A busy machine lets it: nothing was wrong, and little was played."""
+    found = judge([each for each in WELL if each.who != "rival"], plays=1)
+    assert found["problems"] == []
+    assert soaks.missing(*played(found, 1)) == "0 of 1 rival's leases"
 
 
 def test_a_process_that_hangs_is_noticed():

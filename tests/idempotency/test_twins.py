@@ -141,8 +141,11 @@ def test_a_double_click_shows_the_first_answer(counter):
 
 
 @pytest.mark.parametrize("status", [201, 500])
-def test_without_nodes_the_record_is_the_last_line(counter, memory, status):
-    """The twin's INSERT waits for the first transaction, and its view does not run meanwhile."""
+def test_without_nodes_the_record_is_the_last_line(counter, memory, status, caplog):
+    """The twin's INSERT waits for the first transaction, and its view does not run meanwhile.
+
+    That is how it should be, and no error is logged.
+    """
     memory.down = set(range(5))
     counter.status = status
     with site(counter.view, on_unavailable="run"):
@@ -161,6 +164,7 @@ def test_without_nodes_the_record_is_the_last_line(counter, memory, status):
     if status == 201:
         one, other = tokens(first, second)
         assert one == other
+        assert "after an error" not in caplog.text
 
 
 def test_a_twin_with_another_content_is_refused(counter, memory):

@@ -396,6 +396,8 @@ def test_what_is_read_is_bounded(monkeypatch):
     with override_settings(DATA_UPLOAD_MAX_MEMORY_SIZE=None):
         monkeypatch.setattr("django_redlock.idempotency.keys.LARGEST", 10)
         answer = shop.send("c", data="12345678901")
+        form = "application/x-www-form-urlencoded"  # which Django parses as it reads it
+        assert shop.send("d", data="12345678901", content_type=form).status_code == 413
     assert answer.status_code == 413
     assert json.loads(answer.content)["title"] == "Content Too Large"
 
@@ -714,6 +716,12 @@ def test_a_body_need_not_be_stored():
     assert (again.status_code, again.content, again["Location"]) == (201, b"", "/orders/1")
     (record,) = records()
     assert record.body is None
+
+
+def test_a_body_of_just_max_body_is_stored():
+    """The option is the most that is stored."""
+    shop = Shop(anybody(lambda _: HttpResponse("x" * 10), max_body=10))
+    assert_same(shop.send(), shop.send())
 
 
 def test_headers_are_chosen():

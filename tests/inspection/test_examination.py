@@ -83,6 +83,16 @@ def test_a_majority_decides(broken, health, code):
     assert result.usable == 5 - broken
 
 
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize(
+    "node", [told(facts=FACTS._replace(promoted=True)), told(guard_left=66.0)], ids=["new", "young"]
+)
+def test_the_settings_for_a_single_node_are_named_for_a_single_node(node, size):
+    """A group of several nodes that had them could grant a name twice."""
+    reasons = [str(each.reason) for each in examined(*[node] * size).nodes[0].findings]
+    assert any("REDLOCK['default']" in each for each in reasons) is (size == 1)
+
+
 @pytest.mark.parametrize(
     ("left", "health", "code", "votes_in"),
     [

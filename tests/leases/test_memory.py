@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextvars import copy_context
 from typing import Any
 
 import pytest
+
+from django_redlock.leases import context
+
+from .test_renewal import Memory, made
 
 RENEWED = 1000
 CHUNKS = 40  # tracked objects that a schedule may keep: two for each chunk
@@ -185,6 +190,21 @@ def test_leases_are_small_and_leave_nothing(locks):
         assert left["had"] == watching * RENEWED  # a loop has its schedule, and the thread one
         assert left["entries"] == 0
         assert left["objects"] <= CHUNKS
+
+
+def test_leases_that_are_held_in_a_chain_leave_nothing_in_the_context():
+    """Each lease is taken before the one before it is released: the innermost is always held."""
+
+    def chained() -> int:
+        redlock = made(Memory())
+        leases = [redlock("name:0").acquire()]
+        for number in range(1, 40):
+            leases.append(redlock(f"name:{number}").acquire())
+            leases[-2].release()
+        leases[-1].release()
+        return len(context._stack.get())
+
+    assert copy_context().run(chained) < 4
 
 
 @pytest.mark.slow

@@ -179,6 +179,39 @@ def test_a_renewal_of_a_loop_that_cannot_be_asked_keeps_no_other_from_it():
     asyncio.run(work())
 
 
+def test_no_renewal_of_a_loop_is_sent_while_a_lease_is_healed():
+    """A lease whose majority depends on its heal: the next message waits for that as well."""
+    sent: list[int] = []
+
+    class Slow(Memory):
+        def aask(self, ask: Request) -> asyncio.Future[list[Vote]]:
+            answered, loop = super().aask(ask), asyncio.get_running_loop()
+            if ask.command is not Command.HEAL:
+                return answered
+            late: asyncio.Future[list[Vote]] = loop.create_future()
+
+            def answer() -> None:
+                sent.append(len(self.renewals))
+                late.set_result(answered.result())
+
+            loop.call_soon(loop.call_soon, answer)
+            return late
+
+    async def work() -> None:
+        group = Slow()
+        redlock, watchdog = made(group, renew=False), LoopWatchdog()
+        leases = [await redlock(f"name:{number}").aacquire() for number in range(2)]
+        group.nodes[1].keys.clear()
+        group.down = {2}
+        watchdog._queued[id(group)] = deque(pair for each in leases for pair in batches([each]))
+        watchdog._ask_next(id(group), asyncio.get_running_loop())
+        await soon(lambda: len(sent) == 2)
+        await asyncio.gather(*(lease.arelease() for lease in leases))
+
+    asyncio.run(work())
+    assert sent == [1, 2]
+
+
 @pytest.mark.usefixtures("often")
 def test_many_leases_of_a_loop_share_a_message(nodes):
     """200 leases of a loop on real nodes: two messages per round, none lost."""

@@ -308,6 +308,26 @@ def test_a_block_in_a_task_of_a_group_fails_the_group():
     in_a_loop(main)
 
 
+def test_a_coroutine_that_no_task_runs_is_refused():
+    """As ``asyncio.timeout`` does it: there is nothing to cancel. No lock stays behind."""
+
+    async def main() -> None:
+        done = asyncio.get_running_loop().create_future()
+        enter = locked("job").__aenter__()
+
+        def step() -> None:
+            try:
+                enter.send(None)
+            except RuntimeError as error:
+                done.set_result(str(error))
+
+        asyncio.get_running_loop().call_soon(step)
+        assert await done == "on_lost='cancel' needs a task: call this from a coroutine"
+
+    in_a_loop(main)
+    assert_free("job")
+
+
 def test_a_loss_that_is_told_as_the_block_ends_cancels_nothing():
     """What the loop has not got to by then is dropped: the task has left the block."""
 

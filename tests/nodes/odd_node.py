@@ -127,6 +127,7 @@ ECHOED: dict[str, tuple[bytes, ...]] = {
     "found nothing to speak of": (bulk(b"FOUND"),),
     "found a word": (bulk(b"FOUND"), bulk(b"x"), b":1\r\n"),
     "found a word as a row": (bulk(b"FOUND"), b"*1\r\n" + bulk(b"x"), b":1\r\n"),
+    "found a row of six": (bulk(b"FOUND"), b"*1\r\n*6\r\n" + NONE * 6, b":1\r\n"),
     "found a row of none": (bulk(b"FOUND"), b"*1\r\n*7\r\n" + NONE * 7, b":1\r\n"),
     "found a lock that 2 wait for": (bulk(b"FOUND"), HELD_ROW + b":2\r\n", b":1\r\n"),
     "found a page before the first": (bulk(b"FOUND"), b"*0\r\n", b":-1\r\n"),

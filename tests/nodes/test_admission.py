@@ -10,6 +10,7 @@ from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.nodes import admission
 from django_redlock.nodes.admission import Look, ServerInfo, age, clock_of, seen, skew_of
 from django_redlock.nodes.faults import Refused
+from django_redlock.nodes.handshake import Admission
 
 NOW = 1_800_000_000.0
 FACTS = ServerInfo("run", "valkey", 1000.0, "master", promoted=False, cluster=False)
@@ -111,6 +112,18 @@ def test_what_is_no_time_is_refused(answer):
         clock_of(answer)
     assert refused.value.reason == because(ReasonCode.STRANGE_TIME)
     assert clock_of([b"12", b"500000"]) == 12.5
+
+
+@pytest.mark.parametrize(
+    "told", [[-1, b"epoch"], [60_002, b"epoch"], [b"5", b"epoch"], [None, b"epoch"], [5, None]]
+)
+def test_a_wait_that_no_guard_imposes_is_refused(told):
+    """A node that is asked for its mark tells a whole number of milliseconds, and the mark."""
+    admitted = Admission("fences", 60.0, 0.0, FACTS, epoch="epoch")
+    head = [str(admitted.command[4]).encode(), b"ADMITTED"]
+    assert admitted.read([*head, 60_001, b"epoch"]) == (60.001, b"epoch")
+    with pytest.raises(Refused):
+        admitted.read([*head, *told])
 
 
 def test_the_default_is_half_of_the_default_setting():

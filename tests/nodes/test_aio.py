@@ -18,6 +18,7 @@ import pytest
 
 from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.core.protocol import Command, Request
+from django_redlock.core.reasons import ReasonCode
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes import round as votes
@@ -39,6 +40,8 @@ from tests.support.loops import (
     template,
     unguarded,
 )
+from tests.support.proxy import Proxy
+from tests.support.sets import grant
 from tests.support.waiting import eventually
 
 
@@ -469,3 +472,66 @@ def test_a_lease_that_another_thread_releases_leaves_no_zombie(three):
     thread.start()
     thread.join()
     eventually(lambda: keys_on(three) == [[]] * 3)
+
+
+# -- one node that is late ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def late(three: EmbeddedNodes) -> Iterator[tuple[Proxy, NodeGroup]]:
+    """What is before the last of the three nodes, and a group of them that is patient."""
+    with Proxy(three[2].port) as proxy:
+        group = group_of([*three.urls[:2], proxy.url], 60)
+        yield proxy, group
+        proxy.let_go()
+        group.close()
+
+
+def test_a_release_waits_for_a_late_node_for_a_moment(late):
+    """It ends long before the node timeout, while the node has not got it."""
+    proxy, group = late
+    redlock = template(group)
+
+    async def main() -> None:
+        await connect(redlock, group)
+        lease = await redlock("name").aacquire()
+        proxy.holding = 1
+        release = asyncio.ensure_future(lease.arelease())
+        await soon(lambda: proxy.held and release.done())
+
+    asyncio.run(main())
+
+
+def test_a_node_that_is_connected_late_is_not_asked_for_a_task_that_was_cancelled(three, late):
+    """It gets the release alone: its own key would wait for an undo that may be lost."""
+    proxy, group = late
+    proxy.holding = 1
+
+    async def main() -> None:
+        task = asyncio.ensure_future(template(group)("late").aacquire())
+        await soon(lambda: keys_on(three)[:2] == [["redlock:lock:late"]] * 2)
+        task.cancel()
+        await soon(lambda: keys_on(three)[:2] == [[], []])
+        proxy.let_go()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(main())
+    counters = []
+    for node in three:
+        with closing(node.client()) as client:
+            counters.append(client.hlen("redlock:fences"))
+    assert counters == [2, 2, 1]  # the mark of the node, and what each name was granted with
+
+
+def test_a_loop_that_ends_while_it_connects_does_not_suspect_the_node(late):
+    """The next request waits for the node as this one did."""
+    proxy, group = late
+    proxy.holding = 1
+
+    async def main() -> None:
+        group.aask(grant())
+        await soon(lambda: proxy.held)
+
+    asyncio.run(main())
+    assert group.states()[2].code == ReasonCode.NEVER_REACHED

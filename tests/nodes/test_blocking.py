@@ -187,18 +187,19 @@ def test_a_thread_sleeps_once_for_a_majority_and_once_for_the_rest(spread, monke
 def test_a_release_waits_for_the_prompt_not_for_who_hangs_beside_them(spread, monkeypatch):
     """Also if the one that hangs was written to last: it ends with the last prompt answer."""
     lease = spread.redlock("ranked").acquire()
-    spread.ranked(as_written(spread, [0, 0, 0, 0, 5]))
+    spread.ranked(as_written(spread, [0, 0, 0, 0, 5]), late=4 * LATE)
     with spread.redlock("owed"):  # from now on the last one owes an answer
         pass
     eventually(lambda: owing(spread.known) == as_written(spread, [0, 0, 0, 0, 1]))
     for proxy, seconds in zip(
-        spread.proxies, as_written(spread, [0.05, 0.1, 0.15, 0.2, LATE]), strict=True
+        spread.proxies, as_written(spread, [0.05, 0.1, 0.15, 0.2, 4 * LATE]), strict=True
     ):
         proxy.delay = seconds
     # Whom it waits for, not for how long: a prompt node may be held up, too.
-    monkeypatch.setattr(Round, "linger", lambda *_: LATE)
-    start = time.monotonic()
-    lease.release()
+    monkeypatch.setattr(Round, "linger", lambda *_: 4 * LATE)
+    start, thread = time.monotonic(), threading.Thread(target=lease.release)
+    thread.start()
+    eventually(lambda: not thread.is_alive(), within=LATE)
     assert time.monotonic() - start >= 0.2
     assert owing(spread.known) == as_written(spread, [0, 0, 0, 0, 1])
 

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from django_redlock import redlock
-from tests.support.loops import unguarded
+from django_redlock.core.protocol import JoinQueue, Waiter
+from django_redlock.nodes.memory import MemoryNodes
+from tests.support.loops import group_of, unguarded
 from tests.support.proxy import Proxy
 from tests.support.replays import note_broken
 
@@ -60,6 +62,23 @@ def test_a_process_that_is_killed_keeps_its_name_for_one_ttl_at_most(patient_nod
     assert sum(0 < each <= 40_000 for each in left) >= 3  # milliseconds
     assert max(left) <= 40_000
     assert -1 not in left  # a key without an end
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it has threads
+@pytest.mark.parametrize("make", [group_of, MemoryNodes])
+def test_a_child_waits_behind_no_waiter_of_its_parent(make):
+    """Such a waiter never leaves the queue of the child, for its thread is in the parent."""
+    group = make([])
+    effects = [JoinQueue(Waiter("queue"), 0) for _ in range(2)]
+    assert group.queue(effects[0])
+    child = os.fork()
+    if not child:
+        try:
+            os._exit(3 if group.queue(effects[1]) else 2)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    assert not group.queue(effects[1])
 
 
 # -- a server that forks in C, as uWSGI: no hook of Python runs ------------------------------------

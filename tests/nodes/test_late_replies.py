@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
+from django_redlock import events
 from django_redlock.leases.lease import Lease
 from django_redlock.nodes import sets as connection_set
 from django_redlock.nodes import threads
@@ -91,6 +92,15 @@ def test_the_set_goes_on_when_the_replies_have_come(held, one_by_one):
     assert one_by_one == []
     sets = sets_of(held.group)
     assert lent in (*sets._free, *sets._owing.values())  # the last reply to "after" may be late
+    assert held.all_free()
+
+
+def test_who_watches_the_nodes_is_told_of_a_release_behind_a_late_grant(held, monkeypatch):
+    """The watcher came between the two; the node that is late is not timed."""
+    figures: list[events.NodeTiming] = []
+    monkeypatch.setattr(events, "node_watchers", {figures.append: None})
+    held.lease.release()
+    assert {each.node for each in figures} >= {node.label for node in held.group.nodes[:2]}
     assert held.all_free()
 
 

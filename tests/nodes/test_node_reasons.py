@@ -90,6 +90,7 @@ def test_what_listens_says_nothing(nodes, monkeypatch, longest, gives_up):
             eventually(lambda: group.states()[2].code == ReasonCode.CONNECT_TIMEOUT)
         else:
             assert lease.grant.votes[2].code == ReasonCode.CONNECTING
+            assert group.states()[2].code == ReasonCode.CONNECTING  # no later request waits for it
         assert group.nodes[2].down is gives_up
         lease.release()
 

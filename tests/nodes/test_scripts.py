@@ -57,9 +57,19 @@ RUNS = [
     "h:1(t):me\n",
 ]
 LABELS = ["host:1", "", "a:b:c", "ü", "line\nbreak", "x" * 200, *RUNS]
-LONG = [20_000, 40_000, 60_000]  # milliseconds; apart by more than a test takes
-STEP = 20_000
+LONG = [600_000, 1_200_000, 1_800_000]  # milliseconds; apart by more than a test may take
+STEP = 600_000
 SHORT = 2  # milliseconds
+SECOND = 1000  # milliseconds: how long a word is kept at least …
+LASTS = 4 * STEP  # … and how long it is here, for a stall of this machine may take a second
+KEEPING = """
+local reply = (function() {script} end)()
+for _, queue in ipairs({{{queues}}}) do
+  local left = redis.call('PTTL', queue)
+  if left >= 0 and left <= {second} then redis.call('PEXPIRE', queue, {lasts}) end
+end
+return reply
+"""
 FUTURE = 3_000_000_000_000_000  # microseconds: the year 2065, as a wish that a wide slack allows
 WIDE = 10**16
 FOREIGN = ["", "x", "foreign:1", "abc:12:label", "ABC:7:", "rest::label", "rest::", "1:2:3:4"]
@@ -67,6 +77,12 @@ FOREIGN += ["revoked:ab:x", "revoked::x", f"revoked:{'A' * 16}:x", f"revoked:{'a
 FOREIGN += ["done::label", "done::", "done:", "rest::done::"]
 FOREIGN += ["once::12:label", "once::12:", "once::x:label", "once::12", "once:12:label"]
 NEXT = "next::"
+
+
+def keeping(script: str) -> str:
+    """The script; a word that would be gone in a second stays, from the same moment on."""
+    queues = ", ".join(f"'{QUEUE}{name}'" for name in NAMES)
+    return KEEPING.format(script=script, queues=queues, second=SECOND, lasts=LASTS)
 
 
 def slot(milliseconds: float) -> float:
@@ -88,12 +104,26 @@ class Pair:
         request = kind(nonce, bool, *fields)
         keys, more = request.keys, [] if last is None else [last]
         real: list[Any] = self.client.eval(
-            scripts.TEXT[request.command], len(keys), *keys, nonce, *request.wire()[1], *more
+            keeping(scripts.TEXT[request.command]),
+            *(len(keys), *keys, nonce, *request.wire()[1], *more),
         )
-        assert blurred(self.memory.eval(request, last)) == blurred(real), request
+        assert blurred(self.eval(request, last)) == blurred(real), request
         if not self.fleeting:
             self.compare()
         return real
+
+    def eval(self, request: Request, last: Any) -> list[Any]:
+        """What the node in memory replies; its time stands still meanwhile, as for a script."""
+        clock, now = self.memory.clock, self.memory.clock()
+        self.memory.clock = lambda: now
+        try:
+            reply = self.memory.eval(request, last)
+        finally:
+            self.memory.clock = clock
+        for queue, (word, due) in self.memory.wakeups.items():
+            if due - now <= SECOND:
+                self.memory.wakeups[queue] = word, now + LASTS
+        return reply
 
     def let_pass(self, milliseconds: int) -> None:
         """Wait until the clock of both nodes is later by so much."""
@@ -126,7 +156,7 @@ class Pair:
         self.compare_queues()
 
     def compare_queues(self) -> None:
-        """See that the same words lie in the queues; one that lives for a second gets more."""
+        """See that the same words lie in the queues."""
         for name in NAMES:
             queue = f"{QUEUE}{name}"
             words = [word.decode() for word in self.client.lrange(queue, 0, -1)]
@@ -134,10 +164,6 @@ class Pair:
             assert words == ([word] if word else [])
             left = due - self.memory.clock()
             assert slot(self.client.pttl(queue)) == (slot(left) if word else -2)
-            if left <= 1000:
-                assert 0 < self.client.pttl(queue) <= 1000
-                self.client.pexpire(queue, STEP)
-                self.memory.wakeups[queue] = word, self.memory.clock() + STEP
 
     # -- requests ---------------------------------------------------------------------------
 
@@ -562,8 +588,8 @@ def test_one_token_for_several_names_is_above_every_counter(pair):
 
 def test_a_grant_delivered_twice_is_refused_the_second_time(pair):
     """A duplicate of a grant neither prolongs nor renumbers the tenancy."""
-    assert pair.grant(NONCES[0], ["a"], ttl=20_000)[1] == b"GRANTED"
-    assert pair.grant(NONCES[0], ["a"], ttl=60_000)[1] == b"HELD"
+    assert pair.grant(NONCES[0], ["a"], ttl=600_000)[1] == b"GRANTED"
+    assert pair.grant(NONCES[0], ["a"], ttl=1_800_000)[1] == b"HELD"
 
 
 def test_a_grant_needs_the_epoch_that_the_asker_knows(pair):
@@ -580,8 +606,8 @@ def test_adoption_compares_the_whole_nonce(pair):
         pair.put("a", value, STEP)
         assert pair.grant(NONCES[1], ["a"], old=NONCES[0])[1] == b"HELD"
         assert pair.give_back(NONCES[0], ["a"], NONCES[1])[1] == b"GONE"
-        assert pair.extend((NONCES[0], ["a"], 60_000)) == [0]
-        assert pair.rest(NONCES[0], ["a"], 60_000)[1] == b"GONE"
+        assert pair.extend((NONCES[0], ["a"], 1_800_000)) == [0]
+        assert pair.rest(NONCES[0], ["a"], 1_800_000)[1] == b"GONE"
         assert pair.release(NONCES[0], ["a"])[1] == b"GONE"
 
 
@@ -615,16 +641,18 @@ def test_a_list_is_checked_whole_before_anything_is_written(pair):
     before = dict(pair.memory.fences)
     assert pair.grant(NONCES[1], ["a", "ü:x", "b"])[1:3] == [b"HELD", -1]
     assert pair.memory.fences == before
-    assert pair.extend((NONCES[0], ["c", "b"], 60_000)) == [0]
+    assert pair.extend((NONCES[0], ["c", "b"], 1_800_000)) == [0]
     assert slot(pair.client.pttl(f"{LOCK}c")) == 1
 
 
 def test_each_tenancy_of_an_extension_is_prolonged_for_itself(pair):
     """In one message for many, what is gone neither spoils the others nor comes back."""
-    pair.grant(NONCES[0], ["a", "b"], ttl=20_000)
-    pair.grant(NONCES[1], ["c"], ttl=20_000)
-    gone = (NONCES[2], ["ü:x"], 60_000)
-    kept = pair.extend(gone, (NONCES[0], ["a", "b"], 40_000), gone, (NONCES[1], ["c"], 60_000))
+    pair.grant(NONCES[0], ["a", "b"], ttl=600_000)
+    pair.grant(NONCES[1], ["c"], ttl=600_000)
+    gone = (NONCES[2], ["ü:x"], 1_800_000)
+    kept = pair.extend(
+        gone, (NONCES[0], ["a", "b"], 1_200_000), gone, (NONCES[1], ["c"], 1_800_000)
+    )
     assert kept == [0, 1, 0, 1]
     assert [slot(pair.client.pttl(f"{LOCK}{name}")) for name in "abc"] == [2, 2, 3]
     assert not pair.client.exists(f"{LOCK}ü:x")
@@ -632,12 +660,12 @@ def test_each_tenancy_of_an_extension_is_prolonged_for_itself(pair):
 
 def test_extend_prolongs_on_a_node_that_is_out_of_memory(pair):
     """A lease is prolonged where nothing new can be stored; only the index lags behind."""
-    pair.grant(NONCES[0], ["a"], ttl=20_000)
+    pair.grant(NONCES[0], ["a"], ttl=600_000)
     keys = [HELD, f"{LOCK}a"]
     pair.client.config_set("maxmemory", 1)
     try:
         words = pair.client.eval(
-            scripts.TEXT[Command.EXTEND], 2, *keys, ECHO, NONCES[0], 60_000, 1, "a"
+            scripts.TEXT[Command.EXTEND], 2, *keys, ECHO, NONCES[0], 1_800_000, 1, "a"
         )
         assert words == [ECHO.encode(), b"KEPT", [1], []]
         assert slot(pair.client.pttl(f"{LOCK}a")) == 3
@@ -660,14 +688,14 @@ def test_only_a_missing_key_is_free(pair):
 
 def test_a_heal_writes_what_is_missing_and_raises_the_counters(pair):
     """The value has the token as its number; the next grant gets a higher one, for each name."""
-    pair.grant(NONCES[0], ["b"], ttl=20_000)
+    pair.grant(NONCES[0], ["b"], ttl=600_000)
     token = FUTURE
-    assert pair.heal(NONCES[0], ["a", "b"], fence=token, ttl=40_000)[1:] == [b"HEALED", 2]
+    assert pair.heal(NONCES[0], ["a", "b"], fence=token, ttl=1_200_000)[1:] == [b"HEALED", 2]
     assert pair.memory.get(f"{LOCK}a") == f"{NONCES[0]}:{token}:label"
     assert pair.memory.get(f"{LOCK}b") != f"{NONCES[0]}:{token}:label"
     assert {pair.memory.fences[FIELDS[name]] for name in "ab"} == {token}
     assert [slot(pair.client.pttl(f"{LOCK}{name}")) for name in "ab"] == [2, 2]
-    assert pair.heal(NONCES[0], ["a"], fence=3, ttl=20_000)[1] == b"HEALED"
+    assert pair.heal(NONCES[0], ["a"], fence=3, ttl=600_000)[1] == b"HEALED"
     assert slot(pair.client.pttl(f"{LOCK}a")) == 2
     pair.release(NONCES[0], ["a"])
     assert int(pair.grant(NONCES[1], ["a"])[2]) > token
@@ -692,7 +720,7 @@ def test_a_heal_on_an_emptied_node_writes_nothing(pair):
 
 def test_what_was_revoked_rests_for_no_longer_than_it_is_told(pair):
     """Only the holder from whom it was taken lets it go, and is told by whom it was revoked."""
-    pair.grant(NONCES[0], ["a", "b"], ttl=60_000, label="me")
+    pair.grant(NONCES[0], ["a", "b"], ttl=1_800_000, label="me")
     pair.revoke("a", digest(NONCES[0]))
     assert pair.rest(NONCES[1], ["a"], STEP)[1:] == [b"GONE"]
     assert pair.rest(NONCES[0], ["a", "b"], STEP)[1:] == [b"RESTING", 2, b"me, by me: it hangs"]
@@ -821,13 +849,13 @@ def test_a_heal_on_a_node_that_is_out_of_memory_writes_nothing(pair):
 def test_extend_gives_a_key_without_expiry_none(pair):
     """Extend never shortens: a key of ours that was made persistent stays as it is."""
     pair.put("a", f"{NONCES[0]}:5:label", None)
-    assert pair.extend((NONCES[0], ["a"], 20_000)) == [1]
+    assert pair.extend((NONCES[0], ["a"], 600_000)) == [1]
     assert pair.client.pttl(f"{LOCK}a") == -1
 
 
 def test_the_index_tells_the_first_due_and_no_more_than_asked_for(pair):
     """The survey reads at most `limit` names from the index, in one order."""
-    for name, ttl in zip(NAMES, [60_000, 20_000, 40_000, 55_000, 30_000], strict=True):
+    for name, ttl in zip(NAMES, [1_800_000, 600_000, 1_200_000, 1_650_000, 900_000], strict=True):
         pair.grant(NONCES[0], [name], ttl=ttl)
     found = [item[0].decode() for item in pair.survey([], limit=3)[2]]
     assert found == ["b", "rest::", "c"]
@@ -851,7 +879,7 @@ def test_the_index_of_marks_forgets_what_has_expired(pair):
 def test_the_index_of_records_has_the_last_ones(pair):
     """It is bounded, whatever the number of records; those that end first are left out."""
     now = int(time.time() * 1000)
-    entries = {f"old:{number}": now + 30_000 + number for number in range(11_000)}
+    entries = {f"old:{number}": now + 900_000 + number for number in range(11_000)}
     pair.client.zadd(RECORDS, entries)
     pair.memory.records = dict(entries)
 
@@ -859,7 +887,7 @@ def test_the_index_of_records_has_the_last_ones(pair):
         """Whether one more record has ended with so many."""
         pair.fleeting = True  # too many to compare each time
         pair.grant(NONCES[0], ["a"])
-        pair.complete(NONCES[0], ["a"], 60_000)
+        pair.complete(NONCES[0], ["a"], 1_800_000)
         pair.delete("a")
         return int(pair.client.zcard(RECORDS)) == 10_000
 
@@ -885,14 +913,14 @@ def test_an_index_that_cannot_be_written_stops_nothing(pair, index):
 def test_what_each_index_lists(pair, index):
     """The kind of each value, a label, and no nonce; what is no mark is no row."""
     now = int(time.time() * 1000)
-    due = {"a": now + 30_000, "b": now + 20_000, "c": now + 30_000, "dead": now - 1}
+    due = {"a": now + 900_000, "b": now + 600_000, "c": now + 900_000, "dead": now - 1}
     pair.client.zadd(index, due)
     setattr(pair.memory, index.removeprefix(PREFIX), dict(due))
     prefix = MARK if index == MARKS else LOCK
     value = {HELD: f"{NONCES[0]}:5:h:1(t):me", MARKS: f"{NONCES[0]}:9:me", RECORDS: "done::(t):me"}
     for name in "ac":
-        pair.put(name, value[index], 40_000, prefix)
-    pair.put("b", "another:client", 40_000, prefix)
+        pair.put(name, value[index], 1_200_000, prefix)
+    pair.put("b", "another:client", 1_200_000, prefix)
     kind, label = {
         HELD: (b"lock", b"h:1(t):me"),
         MARKS: (b"mark", b"me"),
@@ -923,12 +951,12 @@ def test_the_index_forgets_what_has_expired(pair):
 def test_pages_of_the_index(pair):
     """A page has so many names, the first due first, and tells where the next one begins."""
     now = int(time.time() * 1000)
-    due = {"a": now + 30_000, "b": now + 20_000, "c": now + 30_000, "d": now + 40_000}
+    due = {"a": now + 900_000, "b": now + 600_000, "c": now + 900_000, "d": now + 1_200_000}
     due |= {"dead": now - 1, "far": 2**53 - 1}
     pair.client.zadd(HELD, due)
     pair.memory.held = dict(due)
     for name in due:
-        pair.put(name, "another:client", 40_000)
+        pair.put(name, "another:client", 1_200_000)
 
     def page(most: int, begin: int = 0) -> tuple[list[str], int]:
         answer = pair.survey(limit=most, begin=begin)
@@ -936,11 +964,11 @@ def test_pages_of_the_index(pair):
 
     assert page(9) == (["b", "a", "c", "d", "far"], 0)
     assert page(5) == (["b", "a", "c", "d", "far"], 0)
-    assert page(2) == (["b", "a"], now + 30_000)
-    assert page(2, now + 30_000) == (["a", "c"], now + 40_000)
-    assert page(2, now + 40_000) == (["d", "far"], 0)
-    assert page(1, now + 30_000) == (["a"], now + 30_000)  # it is for the asker to ask for more
-    assert page(1, now + 40_000) == (["d"], 2**53 - 1)
+    assert page(2) == (["b", "a"], now + 900_000)
+    assert page(2, now + 900_000) == (["a", "c"], now + 1_200_000)
+    assert page(2, now + 1_200_000) == (["d", "far"], 0)
+    assert page(1, now + 900_000) == (["a"], now + 900_000)  # it is for the asker to ask for more
+    assert page(1, now + 1_200_000) == (["d"], 2**53 - 1)
 
 
 def test_an_index_that_a_stranger_wrote_ends(pair):
@@ -1004,7 +1032,7 @@ def test_who_knows_no_epoch_is_told_of_the_memory(pair):
 def test_a_node_tells_how_many_names_have_waiters(pair):
     """Those that it believes in still, up to a limit; what a stranger wrote there is none."""
     pair.fleeting = True
-    for name, milliseconds in {"a": 60_000, "b": 60_000, "c": 1}.items():
+    for name, milliseconds in {"a": 1_800_000, "b": 1_800_000, "c": 1}.items():
         pair.look(name, milliseconds)
     pair.let_pass(3 * SHORT)
     assert pair.ask(Memory, NONCES[0], FENCES, WAITS, 9, last=0)[2][3] == 2
@@ -1036,7 +1064,7 @@ def test_a_key_of_another_type_spoils_no_survey(pair):
 def test_the_survey_says_of_which_names_the_node_knows_a_waiter(pair):
     """As long as the note holds; what cannot be read says of none."""
     pair.grant(NONCES[0], ["a", "b"], label="me")
-    pair.look("a", waits=60_000)
+    pair.look("a", waits=1_800_000)
     pair.look("b", waits=-1)
 
     def waited() -> dict[bytes, int]:
@@ -1207,7 +1235,7 @@ def test_a_reservation_is_nobodys(pair):
     for nonce in NONCES:
         assert pair.grant(NONCES[1], ["a"], old=nonce)[3:] == [b"", b"", 0]
         assert pair.give_back(nonce, ["a"], NONCES[1])[1] == b"GONE"
-        assert pair.extend((nonce, ["a"], 60_000)) == [0]
+        assert pair.extend((nonce, ["a"], 1_800_000)) == [0]
         assert pair.rest(nonce, ["a"], STEP)[1] == b"GONE"
         assert pair.release(nonce, ["a"], wake=None)[1] == b"GONE"
         assert pair.raise_(nonce, ["a"], 9, 5)[1] == b"GONE"
@@ -1240,7 +1268,7 @@ def test_a_word_is_no_nonce(pair):
     pair.put("a", f"{NONCES[0]}:5:x", STEP)
     pair.grant(NONCES[1], ["a"], word=NONCES[0])
     assert pair.release(NONCES[0], ["a"])[1] == b"GONE"
-    assert pair.extend((NONCES[0], ["a"], 60_000)) == [0]
+    assert pair.extend((NONCES[0], ["a"], 1_800_000)) == [0]
     assert pair.release(NONCES[1], ["a"])[1] == b"FREED"
 
 
@@ -1253,8 +1281,8 @@ def test_a_release_wakes_also_where_it_holds_nothing(pair):
 
 def test_a_queue_has_one_word_and_an_expiry(pair):
     """Each release replaces the word; it outlives the key it lies beside, by a second at least."""
-    pair.look("a", 60_000)
-    pair.put("a", "foreign", 40_000)
+    pair.look("a", 1_800_000)
+    pair.put("a", "foreign", 1_200_000)
     for nonce in NONCES:
         pair.release(nonce, ["a"], wake=None)
         assert pair.client.lrange(f"{QUEUE}a", 0, -1) == [nonce.encode()]
@@ -1276,7 +1304,7 @@ def test_a_queue_has_one_word_and_an_expiry(pair):
 )
 def test_which_mark_is_an_obstacle(pair, value, other):
     """That of another id; one of the same id, and what is no mark, are replaced."""
-    pair.put("a", value, 40_000, MARK)
+    pair.put("a", value, 1_200_000, MARK)
     answer = pair.mark(NONCES[0], "a", [], "me")
     assert answer[1:3] == ([b"TAKEN", other] if other else [b"MARKED", 1])
     assert (pair.client.get(f"{MARK}a") == f"{NONCES[0]}:{STEP}:me".encode()) is (other is None)
@@ -1329,10 +1357,10 @@ def test_marks_tell_attempts_apart(pair):
 @pytest.mark.parametrize(
     ("life", "left", "age"),
     [
-        ("60000", 20_000, 40_000),
-        ("5", 20_000, 0),
-        ("9" * 400, 20_000, 2**53),
-        ("60000", None, 60_001),
+        ("1800000", 600_000, 1_200_000),
+        ("5", 600_000, 0),
+        ("9" * 400, 600_000, 2**53),
+        ("1800000", None, 1_800_001),
     ],
 )
 def test_a_refusal_tells_for_how_long_the_mark_has_been_there(pair, life, left, age):
@@ -1375,7 +1403,7 @@ def test_a_mark_is_removed_by_its_nonce_its_id_or_by_an_operator(pair):
 def test_a_look_tells_that_nobody_holds_what_was_done_once(pair):
     """Who waits is to ask: if it was not told, it would wait for as long as the record lasts."""
     for value, gone in (("once::12:me", True), ("once::12:", True), ("once::x:me", False)):
-        pair.put("a", value, 40_000)
+        pair.put("a", value, 1_200_000)
         assert (pair.look("a", STEP)[2] == -2) is gone
     pair.delete("a")
     pair.client.rpush(f"{LOCK}a", "no text")
@@ -1389,8 +1417,8 @@ def test_a_look_tells_how_long_and_notes(pair):
     assert pair.look("a", STEP)[2] == -2
     pair.put("a", "foreign", None)
     assert pair.look("a", STEP)[2] == -1
-    pair.put("a", "foreign", 40_000)
-    assert 30_000 < pair.look("a", STEP)[2] <= 40_000
+    pair.put("a", "foreign", 1_200_000)
+    assert 900_000 < pair.look("a", STEP)[2] <= 1_200_000
     pair.client.zadd(WAITS, {"old": 1})
     pair.look("b", STEP)
     assert sorted(pair.client.zrange(WAITS, 0, -1)) == [b"a", b"b"]

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from django_redlock import events
 from django_redlock.core.commands import Acquire, Release, Survey
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Request, Vote
 from django_redlock.core.quorum import all_heard, counting, granted_or_not
 from django_redlock.core.reasons import Reason, ReasonCode, because
+from django_redlock.events import NodeTiming
 from django_redlock.nodes.round import (
     HANDSHAKE,
     LEAST_LINGER,
@@ -253,6 +255,19 @@ def test_a_task_that_waits_no_more_hears_nothing() -> None:
     one.unheard[0] = Connection()  # type: ignore[assignment]
     one.hear(0, Vote("n0", Answer.YES))
     assert (one.votes, told) == ([None] * 5, [])
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_who_watches_the_nodes_hears_why_one_gave_no_vote(monkeypatch, over) -> None:
+    """A vote that is unknown because the request is over says nothing of the node."""
+    heard: list[NodeTiming] = []
+    monkeypatch.setattr(events, "node_watchers", {heard.append: None})
+    one = collector(grant())
+    one.ask({0: Connection()}, START)
+    if over:
+        one.forget()
+    one.hear(0, Vote("n0", Answer.UNKNOWN, reason=DOWN))
+    assert [timing.reason for timing in heard] == ([] if over else [DOWN])
 
 
 # -- connections ----------------------------------------------------------------------------------

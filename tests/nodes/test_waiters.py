@@ -18,6 +18,7 @@ from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.core import wait as waiting
 from django_redlock.core.protocol import BlockOnNode, JoinQueue, LeaveQueue, Waiter, Wakeup
 from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes import node as node_module
 from django_redlock.nodes import queue
 from django_redlock.nodes.queue import LocalQueue
 from django_redlock.testing import EmbeddedNodes
@@ -30,6 +31,7 @@ from tests.support.loops import (
     soon,
     template,
 )
+from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
 NAMES = ["a", "b", "c"]
@@ -260,6 +262,17 @@ def test_a_word_that_came_before_we_left_is_taken_along(nodes, by, alone):
 
     assert asyncio.run(main()) == WORD
     eventually(lambda: blocked(nodes) == 0)
+
+
+def test_a_connection_that_comes_too_late_for_a_waiter_serves_the_next_caller(nodes, monkeypatch):
+    """The waiter is told that it cannot stand there; what was begun for it is not for nothing."""
+    monkeypatch.setattr(node_module, "OPEN_TIMEOUT", 3600.0)
+    with Proxy(nodes[0].port) as proxy, closing(group_of([proxy.url], 0.05)) as group:
+        proxy.holding = 1
+        waiter = Waiter("redlock:queue:late")
+        assert group.queue(BlockOnNode(waiter, 0, 0.05, 10)) == Wakeup(broken=True)
+        proxy.let_go()
+        eventually(lambda: idle(group.nodes[0]))
 
 
 def test_a_word_that_came_before_the_move_to_another_node_is_taken_along(nodes):

@@ -12,6 +12,7 @@ import inspect
 import uuid
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 from django.core.management import call_command
 from django.db import IntegrityError, transaction
@@ -185,8 +186,10 @@ def test_a_backend_that_makes_its_ids_itself(desk):
     assert first.task.call(*first.args, **first.kwargs) == "account:7"
 
 
-def test_a_task_that_is_done_at_once_has_no_mark(desk):
-    """It is enqueued as ever, also by its own body."""
+def test_a_task_that_is_done_at_once_has_no_mark(desk, monkeypatch):
+    """It is enqueued as ever, also by its own body; no node is asked to remove a mark."""
+    removed = Mock()
+    monkeypatch.setattr(Mark, "remove", removed)
     now = jobs.finished.using(backend="immediate")
     seen: list[Any] = []
 
@@ -198,6 +201,7 @@ def test_a_task_that_is_done_at_once_has_no_mark(desk):
     assert now.enqueue(7).return_value == "account:7"
     assert seen[0] == set()
     assert seen[1]["skipped"] is True
+    assert not removed.called
 
 
 @override_settings(

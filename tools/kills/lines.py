@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import os
 import subprocess
 import sys
+import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import coverage
 import pytest
 
 WHERE = "KILLS_LINES"  # an environment variable, for the workers of pytest-xdist see it
 PACKAGE = "KILLS_PACKAGE"
+
+
+_start = _thread.start_new_thread
+
+
+def _started(function: Callable[..., object], args: tuple[Any, ...], *more: Any) -> int:
+    """Record what the package's own threads run as well, which ``threading`` does not start."""
+
+    def traced(*args: Any, **kwargs: Any) -> None:
+        sys.settrace(threading.gettrace())
+        function(*args, **kwargs)
+
+    return _start(traced, args, *more)
 
 
 class Lines:
@@ -37,7 +53,8 @@ class Lines:
         """Record while tests run, and not while they are collected."""
         self.coverage.start()
         try:
-            return (yield)
+            with patch.object(_thread, "start_new_thread", _started):
+                return (yield)
         finally:
             self.coverage.stop()
             self.coverage.save()
