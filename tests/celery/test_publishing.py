@@ -101,6 +101,17 @@ def test_a_retry_owns_its_mark(desk):
     assert marked() == set()
 
 
+def test_a_message_that_was_delivered_again_keeps_its_place(desk):
+    """A run of a copy removes any mark of its id, but not that of the message that it sends."""
+    task = sync(desk, lock={"on_conflict": "retry"})  # it has no number: acknowledged early
+    first = task.delay(7)
+    with hold("account:7"):
+        assert desk.execute(desk.only(), redelivered=True).info.state == "RETRY"
+        assert task.delay(7).id == first.id
+    assert desk.execute(desk.only()).retval == "account:7"
+    assert marked() == set()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("put_off", [False, True], ids=["retried", "put off"])
 def test_what_is_sent_again_is_sent_whatever_is_there(desk, put_off):
