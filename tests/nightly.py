@@ -128,7 +128,13 @@ ENTRIES: Final = [
     marked("fencing", "Fenced rows on each database.", "fencing", rooms="fencing"),
     marked("celery", "Workers, pools and brokers that are killed.", "celery", rooms="celery work"),
     on_newest(
-        marked("tasks", "Django's own tasks, on the newest Python.", "tasks", rooms="tasks work")
+        marked(
+            "tasks",
+            "Django's own tasks, on the newest Python.",
+            "tasks",
+            "work",
+            rooms="tasks work",
+        )
     ),
     marked(
         *("views", "Double and repeated requests to real servers.", "views", "idempotency"),

@@ -56,7 +56,7 @@ class Marker:
     def publish(self, task_id: str, ttl: float = 60.0) -> completion.Outcome:
         """Mark a task."""
         locks = self.policy.target([self.name]).keys
-        steps = completion.publish(
+        steps = completion.set_mark(
             self.policy, self.key, locks, task="sync", task_id=task_id, ttl=ttl
         )
         found: completion.Outcome = self._run(steps)
