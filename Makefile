@@ -101,7 +101,7 @@ soak-run: $(VENV)/.has-dev ## 100 commands under redlock_run that ignore SIGTERM
 # Django 6 has tasks, and needs a Python newer than the oldest: the newest one has an environment of its own.
 # ARGS="--tasks 400 --keys 40 --kills 4": fewer.
 soak-tasks: ## 2,000 of Django's own tasks of 200 keys, by workers that are killed
-	@newest="$$($(PYTHON) -m tools.pythons)"; \
+	@newest="$$($(PYTHON) -m dev.tools.pythons)"; \
 		$(MAKE) $${newest:+PYTHON="$$newest" VENV=.venv-newest} storm-of-tasks
 
 storm-of-tasks: $(VENV)/.has-dev
@@ -109,7 +109,7 @@ storm-of-tasks: $(VENV)/.has-dev
 
 # They are installed into an environment that is thrown away. ARGS="-k rq": fewer.
 soak-backends: ## Other people's backends of Django's tasks, each with its own worker
-	@newest="$$($(PYTHON) -m tools.pythons)"; \
+	@newest="$$($(PYTHON) -m dev.tools.pythons)"; \
 		$(MAKE) $${newest:+PYTHON="$$newest" VENV=.venv-newest} play-of-backends
 
 play-of-backends: $(VENV)/.has-dev
@@ -120,7 +120,7 @@ soak-views: $(VENV)/.has-dev ## 1,000 double submits to each of gunicorn, uvicor
 	$(BIN)/python -m tests.views.soak $(ARGS)
 
 newest:
-	@newest="$$($(PYTHON) -m tools.pythons)"; \
+	@newest="$$($(PYTHON) -m dev.tools.pythons)"; \
 		[ -z "$$newest" ] || $(MAKE) PYTHON="$$newest" VENV=.venv-newest .venv-newest/.has-dev
 
 # ARGS="--minutes 30": a part. ARGS="--only soak demo": these entries. ARGS=--list: what is due, and why.
@@ -131,16 +131,16 @@ nightly: $(VENV)/.has-dev $(VENV)/.has-docs newest ## What only many plays can s
 # ARGS="--mutants 40": fewer. ARGS="--without FILE" or ARGS='-k "votes or marks"': as if these tests were gone. ARGS="--again FILE":
 # the mutants of an earlier file of rows. ARGS="--again FILE --only tests/core": against these tests alone.
 kills: ## Random mutants of the package against the quick tests: who kills which; it goes on where it was
-	@newest="$$($(PYTHON) -m tools.pythons)"; \
+	@newest="$$($(PYTHON) -m dev.tools.pythons)"; \
 		$(MAKE) $${newest:+PYTHON="$$newest" VENV=.venv-newest} play-of-mutants
 
 play-of-mutants: $(VENV)/.has-dev
-	$(BIN)/python -m tools.kills -m "$(QUICK)" $(ARGS)
+	$(BIN)/python -m dev.tools.kills -m "$(QUICK)" $(ARGS)
 
 lint: $(VENV)/.has-dev ## Check style, format, types and translations
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/python -m tools.messages --check
+	$(BIN)/python -m dev.tools.messages --check
 	@echo "Checking types. The first time that takes about a minute ..."
 	$(BIN)/mypy
 
@@ -150,43 +150,43 @@ format: $(VENV)/.has-dev ## Format the code and apply safe fixes
 
 # ARGS=fr: begin a language.
 messages: $(VENV)/.has-dev ## Bring the catalogues of translations up to date
-	$(BIN)/python -m tools.messages $(ARGS)
+	$(BIN)/python -m dev.tools.messages $(ARGS)
 
 # ARGS=--each: every function on the way.
 house: $(VENV)/.has-dev ## How large each folder is, and how long the way of one lock through the package
-	$(BIN)/python -m tools.house $(ARGS)
+	$(BIN)/python -m dev.tools.house $(ARGS)
 
 # -E: all pages, for Sphinx forgets the entries of the index of pages that it does not write again.
 docs: $(VENV)/.has-docs ## Build the documentation; a warning is an error. Then words, language, twenty tasks
 	$(BIN)/sphinx-build -E -W --keep-going -b html docs docs/_build/html $(ARGS)
-	@$(BIN)/python -m tools.language
-	@$(BIN)/python -m tools.words docs/_build/html
-	$(BIN)/python -m tools.find docs/_build/html
-	$(BIN)/python -m tools.walk docs/_build/html
+	@$(BIN)/python -m dev.tools.language
+	@$(BIN)/python -m dev.tools.words docs/_build/html
+	$(BIN)/python -m dev.tools.find docs/_build/html
+	$(BIN)/python -m dev.tools.walk docs/_build/html
 
 docs-tables: $(VENV)/.has-dev ## Hunt every broken variant, and write the page about it
 	$(BIN)/python -m tests.simulation --table docs/dev/mutants.md
 
 # ARGS="--against REV": two revisions of ours beside each other; it fails when the newer one is slower.
 bench: $(VENV)/.has-dev ## What a lock costs, beside sockets and other clients
-	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m dev.benchmarks $(ARGS)
 
 bench-figures: $(VENV)/.has-dev ## The same, into the page "Performance"
-	$(BIN)/python -m benchmarks --figures . $(ARGS)
+	$(BIN)/python -m dev.benchmarks --figures . $(ARGS)
 
 # ARGS="--only setnx-del paused": these locks, faults or cells. ARGS="--short": a minute.
 museum: $(VENV)/.has-dev ## The locks that people copy, each broken by a fault, and this one beside them
-	$(BIN)/python -m museum $(ARGS)
+	$(BIN)/python -m dev.museum $(ARGS)
 
 matrix: $(VENV)/.created ## The tests on each Python with oldest and newest libraries, on three servers
-	$(BIN)/python -m tools.matrix $(ARGS)
+	$(BIN)/python -m dev.tools.matrix $(ARGS)
 
 # ARGS=--terminals: without a browser.
 screenshots: $(VENV)/.has-dev $(VENV)/.has-demo ## The photographs of README and docs, by chromium
-	$(BIN)/python -m tools.screenshots $(ARGS)
+	$(BIN)/python -m dev.tools.screenshots $(ARGS)
 
 pictures: $(VENV)/.has-dev ## The drawings of README and docs, each from its data
-	$(BIN)/python -m tools.pictures $(ARGS)
+	$(BIN)/python -m dev.tools.pictures $(ARGS)
 
 dist: $(VENV)/.has-dev ## Wheel and sdist for the package index, checked
 	rm -rf dist
@@ -195,7 +195,7 @@ dist: $(VENV)/.has-dev ## Wheel and sdist for the package index, checked
 
 clean: ## Remove the environments and everything that was built
 	rm -rf $(VENV) .venv-newest .cache .coverage .coverage.* build dist docs/_build .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find benchmarks django_redlock example_project museum tests tools -name __pycache__ -prune -exec rm -rf {} +
+	find dev django_redlock example_project tests -name __pycache__ -prune -exec rm -rf {} +
 
 # A Python that is too old, or none: without this look, pip would say so after minutes. $(2): what to do before.
 define check-python

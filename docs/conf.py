@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
 
-from tools import reference  # noqa: E402 - it needs both
+from dev.tools import reference  # noqa: E402 - it needs both
 
 project = "django-redlock"
 author = "django-redlock contributors"

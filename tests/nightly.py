@@ -224,10 +224,10 @@ ENTRIES: Final = [
     ),
     program(
         *("museum", "Locks that people copy, each broken by a fault.", "one play of some cells"),
-        f"museum --short --seed {SEED}",
+        f"dev.museum --short --seed {SEED}",
     ),
     program("demo", "The five acts of the demo.", "one play", "example_project.demo --once"),
-    program("bench", "The benchmark runs to its end.", "one rough run", "benchmarks --quick"),
+    program("bench", "The benchmark runs to its end.", "one rough run", "dev.benchmarks --quick"),
 ]
 
 

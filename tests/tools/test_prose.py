@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from dev.tools import find, language, walk, words
+from dev.tools.prose import pages, pieces, sentences
 from tests.docs.pages import PAGES, ROOT, blocks
-from tools import find, language, walk, words
-from tools.prose import pages, pieces, sentences
 
 PAGE = """\
 # A title

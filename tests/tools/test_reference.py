@@ -9,15 +9,8 @@ from typing import Any
 import pytest
 from django.core import checks
 
-from django_redlock import conf, signals
-from django_redlock.core.reasons import ReasonCode
-from django_redlock.inspection import rows, survey
-from django_redlock.locks.template import LockTemplate
-from django_redlock.management import LOST, NOT_ENDED, TAKEN, UNKNOWN
-from django_redlock.views import single_flight
-from tests.docs.pages import ROOT, whole
-from tools.reference import checks as found_checks
-from tools.reference import (
+from dev.tools.reference import checks as found_checks
+from dev.tools.reference import (
     commands,
     expand,
     for_the_site,
@@ -27,7 +20,14 @@ from tools.reference import (
     reasons,
     rooms,
 )
-from tools.reference import settings as found_settings
+from dev.tools.reference import settings as found_settings
+from django_redlock import conf, signals
+from django_redlock.core.reasons import ReasonCode
+from django_redlock.inspection import rows, survey
+from django_redlock.locks.template import LockTemplate
+from django_redlock.management import LOST, NOT_ENDED, TAKEN, UNKNOWN
+from django_redlock.views import single_flight
+from tests.docs.pages import ROOT, whole
 
 REFERENCE = ROOT / "docs/reference"
 
