@@ -71,9 +71,8 @@ DEV = "https://github.com/django-redlock/django-redlock/blob/main/docs/dev/"
 OLD = {
     "explanation/architecture": f"{DEV}architecture.md",
     "explanation/design": f"{DEV}design.md",
-    "explanation/what-was-run": f"{DEV}what-was-run.md",
+    "explanation/what-was-run": "promises.html",
     "reference/mutants": f"{DEV}mutants.md",
-    "reference/celery-failures": f"{DEV}celery-failures.md",
     "how-to/waiting": "locks.html",
     "how-to/admin": "status.html",
     "how-to/recipes": "cheat-sheet.html",

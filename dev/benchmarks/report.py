@@ -15,7 +15,8 @@ LOAD = "load of the machine before"
 PINNED = """\
 Client and nodes are pinned to processors of their own, except for hand-over and for what says \
 *unpinned*."""
-WRITTEN = "% Written by `make bench-figures`; the text around it is in performance.md."
+COMMAND = '`make bench ARGS="--figures ."`'
+WRITTEN = f"% Written by {COMMAND}; the text around it is in performance.md."
 PAGE = "docs/explanation/performance-figures.md"
 DETAILS = "% Below: what the answers come from."  # performance.md includes both halves
 
@@ -133,7 +134,7 @@ def milliseconds(about: Mapping[str, str], results: Sequence[Result]) -> str:
     if not rows:
         raise ValueError("the short table needs the part `unpinned`")
     where = f"Acquire and release, {about['nodes']} and the client on one machine"
-    return f"{table(rows)}\n\n{where}, by `make bench-figures`."
+    return f"{table(rows)}\n\n{where}, by {COMMAND}."
 
 
 def as_json(about: Mapping[str, str], results: Mapping[str, Result]) -> dict[str, Any]:

@@ -20,7 +20,6 @@ SIGNS: Final = re.compile(
     r"^ *([-*] |\d+\. |#+ |: |> )|[*_]{1,2}(?=\S)|(?<=\S)\*{1,2}", re.MULTILINE
 )
 WORD: Final = re.compile(r"\w[\w'’.,:/–-]*")  # noqa: RUF001 - signs of prose
-END: Final = re.compile(r"(?<=[.!?])[\"”*)]*\s+(?=[\"“*(`\[A-Z0-9])")
 
 
 class Piece(NamedTuple):
@@ -84,15 +83,3 @@ def plain(text: str) -> str:
 def words(text: str) -> int:
     """Count words."""
     return len(WORD.findall(text))
-
-
-def sentences(piece: Piece) -> Iterator[tuple[int, str]]:
-    """Yield the sentences of a piece of prose, each with the line on which it begins."""
-    if piece.text.lstrip().startswith("#"):
-        return
-    text = plain(piece.text)
-    at = 0
-    for sentence in END.split(text):
-        at = max(text.find(sentence, at), at)
-        yield piece.line + text.count("\n", 0, at), " ".join(sentence.split())
-        at += len(sentence)

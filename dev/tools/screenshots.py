@@ -1,6 +1,7 @@
-"""`make screenshots`: the photographs of README and documentation, taken of the example project.
+"""The photographs of README and documentation, taken of the example project.
 
-    make screenshots ARGS=--terminals  # only those of a terminal: no browser is needed
+    python -m dev.tools.screenshots
+    python -m dev.tools.screenshots --terminals  # only those of a terminal: no browser is needed
 
 They are made from the running demo: pages by a real browser (Debian's `chromium`), terminals by
 rich, as SVG. What is locked, by whom, and which nodes are ill is arranged here, so that a new

@@ -1,12 +1,12 @@
-"""Print how large the house is, and how long the way of one lock through it is.
+"""Print how long the way of one lock through the package is, in files, functions and calls.
 
-    make house
+    python -m dev.tools.way
+    python -m dev.tools.way --each   # every function on the way
 
-Lines are those of Python, by folder; words are those of the pages. The way is that of an
-uncontended block of a reused ``Lock`` on five nodes that are well, by a thread and by a task: every
-frame of the package that ``sys.setprofile`` sees, in its files, functions and calls. A generator
-that goes on counts as a call. Replies come early or late, so the numbers differ from block to
-block: those of the median block are printed. Nothing enforces them.
+The way is that of an uncontended block of a reused ``Lock`` on five nodes that are well, by a
+thread and by a task: every frame of the package that ``sys.setprofile`` sees. A generator that goes
+on counts as a call. Replies come early or late, so the numbers differ from block to block: those of
+the median block are printed. Nothing enforces them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ Function: TypeAlias = tuple[str, int, str]  # file, first line, name
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = Path(django_redlock.__file__).parent
-FOLDERS: Final = ("django_redlock", "tests", "museum", "benchmarks", "example_project", "tools")
 NODES: Final = 5
 WARM: Final = 300  # blocks before the first that counts
 BLOCKS: Final = 101
@@ -64,7 +63,7 @@ class Way:
 
 def in_a_thread(way: Way) -> None:
     """Take and give back one lock by the thread that calls this."""
-    lock = redlock("house")
+    lock = redlock("way")
     for _ in range(WARM + BLOCKS):
         way.start()
         with lock:
@@ -74,7 +73,7 @@ def in_a_thread(way: Way) -> None:
 
 async def in_a_task(way: Way) -> None:
     """Take and give back one lock by a task of an event loop."""
-    lock = redlock("house")
+    lock = redlock("way")
     for _ in range(WARM + BLOCKS):
         way.start()
         async with lock:
@@ -87,13 +86,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--each", action="store_true", help="print every function on the way")
     options = parser.parse_args()
-    for folder in FOLDERS:
-        texts = [path.read_text(encoding="utf-8") for path in (ROOT / folder).rglob("*.py")]
-        lines = sum(text.count("\n") for text in texts)
-        print(f"{folder + '/':17} {len(texts):4} modules {lines:9,} lines")
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    words = sum(len(path.read_text(encoding="utf-8").split()) for path in pages)
-    print(f"{'*.md, docs/':17} {len(pages):4} pages {words:11,} words")
     threads, tasks = Way(), Way()
     with EmbeddedNodes(NODES) as nodes:
         alias = {"NODES": nodes.urls, "RESTART_GUARD": False}
