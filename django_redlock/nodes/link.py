@@ -605,8 +605,8 @@ class Connecting:
             if not done and not self._take(self._asking, place):
                 continue
             del self._attempts[place]
-            if done and attempt.connection is not None:
-                self._have(place, attempt.connection)
+            if done and (connection := attempt.take()) is not None:
+                self._have(place, connection)
             else:
                 self._asking.nodes[place].forgo(attempt)
 

@@ -241,8 +241,8 @@ def test_a_loop_takes_no_new_connection_that_has_ended():
 
     async def take() -> object:
         loop, attempt = asyncio.get_running_loop(), ConnectAttempt(None)
-        attempt.connection = ended(node)
-        attempt.connection.close(CLOSED)
+        attempt.bring(connection := ended(node))
+        connection.close(CLOSED)
         own = group._loops._connections.of(loop).by_place[0]
         own._opened(loop, attempt)
         return own.connection
