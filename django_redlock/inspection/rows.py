@@ -121,7 +121,7 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> Row:
     letters = dict(zip((each.owner for each in owners), LETTERS, strict=False))
     letters = letters if len(owners) > 1 else {}
     labels = [printable(each.label) or "another client" for each in owners]
-    if len(owners) > 1 and lock.kind not in ONE_OWNERS:
+    if len(owners) > 1 and lock.status not in ONE_OWNERS:
         # Nobody holds it: everybody who left a key, and on how many nodes.
         pairs = zip(labels, owners, strict=True)
         holder = ", ".join(f"{label} on {each.on}" for label, each in pairs)
@@ -129,7 +129,7 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> Row:
         holder = labels[0] if labels else ""
     low, high = seconds(lock.lowest), seconds(lock.highest)
     name = printable(lock.name) + shown(lock.slot, lock.limit)
-    is_done, since, old = lock.kind is LockStatus.DONE, lock.since, lock.age
+    is_done, since, old = lock.status is LockStatus.DONE, lock.since, lock.age
     held = "" if old is None else age(old)
     if not lock.on:
         left = ""
@@ -152,8 +152,8 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> Row:
         "since": since,
         "is_done": is_done,
         "again_in": "ever" if lock.highest is None else age(lock.highest),
-        "is": lock.kind.value,
-        "is_mood": MOODS[lock.kind],
+        "is": lock.status.value,
+        "is_mood": MOODS[lock.status],
         "on": f"{lock.on} of {lock.of}",
         "on_nodes": on_nodes(lock.on, lock.of),
         "seconds_left": left,
@@ -225,7 +225,7 @@ def slots(found: Report, *, counts: bool = True) -> Iterator[str]:
     counts = counts and found.complete and not found.truncated
     for name, locks in names.items():
         limits = sorted({each.limit for each in locks if each.limit is not None})
-        held = sum(each.kind is LockStatus.HELD for each in locks)
+        held = sum(each.status is LockStatus.HELD for each in locks)
         most = f" of {limits[0]}" if len(limits) == 1 else ""
         if counts:
             yield f"{printable(name)}: {held}{most} held; slots are numbered from 0."
@@ -251,9 +251,9 @@ def notes(found: Report, wanted: Wanted) -> Iterator[str]:
         yield "More names are held than were looked at: others may match, too."
     if wanted.older_than is not None and found.locks:
         yield TAKE
-    if any(each.kind is LockStatus.DONE for each in found.locks):
+    if any(each.status is LockStatus.DONE for each in found.locks):
         yield AGAIN
-    if any(not each.is_lock and each.kind is not LockStatus.FINISHED for each in found.locks):
+    if any(not each.is_lock and each.status is not LockStatus.FINISHED for each in found.locks):
         yield CLEAR
 
 
@@ -331,7 +331,7 @@ def _lock_values(lock: HeldLock, nodes: Sequence[NodeReport]) -> dict[str, Any]:
         "name": lock.name,
         "slot": lock.slot,
         "limit": lock.limit,
-        "kind": lock.kind.value,
+        "kind": lock.status.value,
         "holder": lock.holder,
         "task": lock.task,
         "id": lock.task_id,
@@ -426,7 +426,7 @@ def _samples(found: Report) -> Iterator[Sample]:
             yield "redlock_node_round_trip_seconds", node.round_trip, which
     if not found.complete:
         return
-    kinds = Counter(each.kind for each in found.locks if each.is_lock)
+    kinds = Counter(each.status for each in found.locks if each.is_lock)
     yield "redlock_names_held", kinds[LockStatus.HELD], {}
     if found.waiting is not None:
         yield "redlock_names_waited_for", found.waiting, {}
@@ -434,6 +434,6 @@ def _samples(found: Report) -> Iterator[Sample]:
     for oldest in oldest_first(found.locks)[:1]:
         yield "redlock_names_oldest_hold_seconds", oldest.age or 0.0, {}
     for state, kind in {"queued": LockStatus.QUEUED, "running": LockStatus.HELD}.items():
-        ids = {(each.task, each.task_id) for each in found.locks if each.kind is kind}
+        ids = {(each.task, each.task_id) for each in found.locks if each.status is kind}
         yield "redlock_tasks", len(ids - {("", "")}), {"state": state}
     yield "redlock_truncated", found.truncated, {}

@@ -146,7 +146,7 @@ class HeldLock(NamedTuple):
 
     Attributes:
         name: bytes that are no UTF-8 are written as ``\xff``.
-        kind: its status.
+        status: see ``LockStatus``; ``kind`` is the same, as ``LockState`` and ``--json`` call it.
         holder: the owner's label, "" if it left none.
         fence: the owner's highest grant number; it is the lease's fence when the nodes that
             granted it agreed at once, else the fence may differ. None for other clients.
@@ -157,14 +157,14 @@ class HeldLock(NamedTuple):
         owners: all clients that have keys of it, *the owner* first: by the number of nodes.
         own: the cells of the owner.
         key: the key on the nodes, without the prefix of all keys.
-        value: the kind of value that the index lists: "lock", "mark" or "done".
+        is_lock: whether it is a lock, not a mark or a record.
         task, task_id: the task that runs, waits or has finished; "" where none is known.
         slot: which slot of a limited lock it is, from 0; None: it is a plain lock, or no lock.
         limit: how many slots there are, as *the owner* takes it; None: it did not tell.
     """
 
     name: str
-    kind: LockStatus
+    status: LockStatus
     holder: str
     fence: int | None
     on: int
@@ -175,7 +175,7 @@ class HeldLock(NamedTuple):
     owners: tuple[Owner, ...]
     own: tuple[Cell, ...]
     key: str = ""
-    value: str = "lock"
+    is_lock: bool = True
     task: str = ""
     task_id: str = ""
     slot: int | None = None
@@ -192,9 +192,9 @@ class HeldLock(NamedTuple):
         return f"{self.name!r}{shown(self.slot, self.limit)}"
 
     @property
-    def is_lock(self) -> bool:
-        """Whether it is a lock, not a mark or a record."""
-        return self.value == "lock"
+    def kind(self) -> LockStatus:
+        """The status."""
+        return self.status
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -224,9 +224,9 @@ class HeldLock(NamedTuple):
         microseconds, where the node's counter has not reached it. So the lowest number of a
         majority is nearest to the clock.
         """
-        if self.kind is LockStatus.DONE:
+        if self.status is LockStatus.DONE:
             return EPOCH + timedelta(milliseconds=self.own[0].done)
-        if self.kind is not LockStatus.HELD:
+        if self.status is not LockStatus.HELD:
             return None
         numbers = [cell.number for cell in self.own if cell.number]
         lowest = min(numbers, default=MOST_NUMBER)
@@ -244,7 +244,7 @@ class HeldLock(NamedTuple):
 
 def oldest_first(locks: Iterable[HeldLock], older_than: float = 0.0) -> list[HeldLock]:
     """Return the locks that are held for so many seconds, the oldest first."""
-    held = [lock for lock in locks if lock.kind is LockStatus.HELD]
+    held = [lock for lock in locks if lock.status is LockStatus.HELD]
     ages = [(age, lock) for lock in held if (age := lock.age) is not None and age >= older_than]
     return [lock for _, lock in sorted(ages, key=lambda pair: -pair[0])]
 
@@ -256,47 +256,37 @@ def judge(
     majority: int,
     kind: str = "lock",
 ) -> HeldLock:
-    """Classify an entry of an index by the keys of the nodes.
+    """Make the row of an entry of an index, by the keys of the nodes.
 
     A node that does not vote, by the restart guard for one, may have forgotten a key: that it has
     none says nothing.
 
     Args:
-        kind: "lock", "mark" or "done".
+        kind: "lock", "mark" or "done": the kind of value that the index lists.
     """
     before = f"{_about(kind, entry, '')[1]}, id " if kind == "mark" else ""
     cells = [cell for cell in found if cell is not None]
     labels = {cell.owner: before + cell.label for cell in cells}
     counts = Counter([cell.owner for cell in cells]).most_common()
-    owners = tuple([Owner(owner, labels[owner], on) for owner, on in counts])
+    owners = [Owner(owner, labels[owner], on) for owner, on in counts]
+    if owners and owners[0].on < majority and (last := max(cells, key=_done)).done:
+        owners.sort(key=lambda each: each.owner != last.owner)  # a record counts most, unless held
     own = tuple([cell for cell in cells if cell.owner == owners[0].owner])
-    if len(own) < majority and any(cell.done for cell in cells):  # one is enough, unless it is held
-        last = max(cells, key=lambda cell: cell.done)
-        owners = tuple(sorted(owners, key=lambda each: each.owner != last.owner))
-        own = tuple([cell for cell in cells if cell.owner == last.owner])
-    left = [cell.left for cell in own if cell.left is not None]
-    pairs = zip(found, nodes, strict=True)
-    unheard = len([1 for cell, node in pairs if cell is None and not node.voting])
-    if kind == "done" and own:  # one is enough
-        status = LockStatus.FINISHED
-    elif own and own[0].done:
-        status = LockStatus.DONE
-    elif len(own) >= majority:
-        status = LockStatus.QUEUED if kind == "mark" else _taken(own, majority)
-    elif len(own) + unheard >= majority:
-        status = LockStatus.UNCLEAR
-    elif len(owners) > 1:
-        status = LockStatus.SPLIT
-    else:
-        status = LockStatus.PARTIAL if own else LockStatus.FREE
+    status = JUDGES[kind](own, majority) if own else None
+    if status is None:
+        pairs = zip(found, nodes, strict=True)
+        unheard = sum([cell is None and not node.voting for cell, node in pairs])
+        status = _unsettled(len(own), len(owners), unheard, majority)
     # The run of a name that rests is over.
     runs = own and status not in {LockStatus.RESTING, LockStatus.DONE}
     name, task, task_id = _about(kind, entry, own[0].label if runs else "")
+    left = [cell.left for cell in own if cell.left is not None]
+    text = as_text(entry)
     return HeldLock(
-        slot=None if kind == "mark" else slot_of(as_text(entry)).slot,
+        slot=None if kind == "mark" else slot_of(text).slot,
         limit=own[0].limit if own else None,
         name=name,
-        kind=status,
+        status=status,
         holder=owners[0].label if own else "",
         fence=max([cell.number for cell in own if cell.number], default=None),
         on=len(own),
@@ -304,13 +294,47 @@ def judge(
         lowest=min(left, default=None),
         highest=max(left) if left and len(left) == len(own) else None,
         cells=tuple(found),
-        owners=owners,
+        owners=tuple(owners),
         own=own,
-        key=f"{'mark' if kind == 'mark' else 'lock'}:{as_text(entry)}",
-        value=kind,
+        key=f"{'mark' if kind == 'mark' else 'lock'}:{text}",
+        is_lock=kind == "lock",
         task=task,
         task_id=task_id,
     )
+
+
+def _judge_lock(own: Sequence[Cell], majority: int) -> LockStatus | None:
+    if own[0].done:  # on one node is enough
+        return LockStatus.DONE
+    if len(own) < majority:
+        return None
+    if [cell.number for cell in own].count(0) >= majority:
+        return LockStatus.REVOKED
+    return LockStatus.RESTING if own[0].rests else LockStatus.HELD
+
+
+def _judge_mark(own: Sequence[Cell], majority: int) -> LockStatus | None:
+    return LockStatus.QUEUED if len(own) >= majority else None
+
+
+def _judge_record(own: Sequence[Cell], majority: int) -> LockStatus:  # noqa: ARG001 - as the others
+    return LockStatus.FINISHED  # on one node is enough
+
+
+# By kind: the status by the cells of the owner; None: they do not settle it.
+JUDGES: Final = {"lock": _judge_lock, "mark": _judge_mark, "done": _judge_record}
+
+
+def _unsettled(own: int, owners: int, unheard: int, majority: int) -> LockStatus:
+    if own + unheard >= majority:
+        return LockStatus.UNCLEAR
+    if owners > 1:
+        return LockStatus.SPLIT
+    return LockStatus.PARTIAL if own else LockStatus.FREE
+
+
+def _done(cell: Cell) -> int:
+    return cell.done
 
 
 def _about(kind: str, entry: bytes, label: str) -> tuple[str, str, str]:
@@ -322,12 +346,6 @@ def _about(kind: str, entry: bytes, label: str) -> tuple[str, str, str]:
     name = slot_of(name).name
     found = TASK.search(label)
     return (name, found[1], found[2]) if found else (name, "", "")
-
-
-def _taken(own: Sequence[Cell], majority: int) -> LockStatus:
-    if [cell.number for cell in own].count(0) >= majority:
-        return LockStatus.REVOKED
-    return LockStatus.RESTING if own[0].rests else LockStatus.HELD
 
 
 def _rests(owner: str, text: str) -> bool:
@@ -496,7 +514,7 @@ def _surveying(
     locks = [
         judge(name, cells, nodes, majority, kind) for (kind, name), cells in reader.table.items()
     ]
-    running = {lock.task_id for lock in locks if lock.kind is LockStatus.HELD}
+    running = {lock.task_id for lock in locks if lock.status is LockStatus.HELD}
     return Report(
         backend.alias,
         nodes,
@@ -504,9 +522,9 @@ def _surveying(
             lock
             for lock in locks
             # What an index had may have been released before it was looked up.
-            if (lock.kind is not LockStatus.FREE or lock.entry in names)
+            if (lock.status is not LockStatus.FREE or lock.entry in names)
             # A task that runs is queued no more.
-            and not (lock.kind is LockStatus.QUEUED and lock.task_id in running)
+            and not (lock.status is LockStatus.QUEUED and lock.task_id in running)
         ),
         majority,
         truncated=reader.more or reader.beyond > 0 or reader.unsearched,
@@ -873,10 +891,10 @@ def voting_or_raise(found: Report, *names: str) -> None:
 
 def state_of(lock: HeldLock) -> LockState:
     """Return the state of a name, as a survey found it."""
-    if lock.kind is LockStatus.DONE:
-        return LockState(lock.name, lock.kind, remaining=lock.highest, since=lock.since)
-    state = LockState(lock.name, lock.kind, remaining=lock.remaining)
-    if lock.kind is not LockStatus.HELD:
+    if lock.status is LockStatus.DONE:
+        return LockState(lock.name, lock.status, remaining=lock.highest, since=lock.since)
+    state = LockState(lock.name, lock.status, remaining=lock.remaining)
+    if lock.status is not LockStatus.HELD:
         return state
     return replace(state, holder=printable(lock.holder), since=lock.since, fence=lock.fence)
 
@@ -952,7 +970,7 @@ class Wanted:
         if self.older_than is not None:
             locks = oldest_first(locks, self.older_than)
         if self.problems:
-            locks = [lock for lock in locks if lock.kind in UNSETTLED]
+            locks = [lock for lock in locks if lock.status in UNSETTLED]
         return replace(found, locks=tuple(locks))
 
     @property
