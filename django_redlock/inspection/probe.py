@@ -167,7 +167,7 @@ class NodeReport:
     @property
     def warning(self) -> Reason | None:
         """Why it may delete locks that are held; None: it does not."""
-        return eviction([self])
+        return eviction([self]) if self.evicts else None
 
     def found(self, *more: Finding) -> NodeReport:
         """Return the report with more findings, which may take its vote."""

@@ -90,18 +90,20 @@ Row: TypeAlias = "dict[str, Any]"
 def node(node: NodeReport) -> Row:
     """Make the texts about a node; "" where it told nothing."""
     left = 0.0 if node.guard_left in (None, math.inf) else node.guard_left  # inf: not counted yet
-    why = printable(describe(node.reason or node.warning, brief=True))
-    limited = node.maxmemory_policy if node.maxmemory else "no limit"
+    state, level, warning = node.state, node.level, node.warning
+    problem = node.reason or warning
+    why = printable(describe(problem, brief=True)) if problem else ""
+    full = printable(node.maxmemory_policy or "") if node.maxmemory else "no limit"
     kept = ["append-only file"] * bool(node.append_only) + ["snapshots"] * bool(node.snapshots)
     unknown = node.append_only is node.snapshots is None
     return {
         "node": printable(node.label),
-        "state": f"{node.state}: {why}" if why else node.state.value,
-        "state_mood": "odd" if node.voting and node.warning else MOODS[node.state],
-        "badge": node.state.value,
+        "state": f"{state}: {why}" if why else state.value,
+        "state_mood": "odd" if node.voting and warning else MOODS[state],
+        "badge": state.value,
         "why": why,
-        "is": node.level or WELL,
-        "is_mood": MOODS[node.level],
+        "is": level or WELL,
+        "is_mood": MOODS[level],
         "version": printable(node.software),
         "role": printable(node.role),
         "uptime": "" if node.uptime is None else age(node.uptime),
@@ -109,7 +111,7 @@ def node(node: NodeReport) -> Row:
         "guard": f"{math.ceil(left)} s" if left else "",  # never 0 s while it has no vote
         "guard_seconds": seconds(left) if left else "",
         "clock": "" if node.clock_ahead is None else f"{node.clock_ahead:+.3f} s",
-        "full_memory": "" if node.maxmemory is None else printable(limited or ""),
+        "full_memory": "" if node.maxmemory is None else full,
         "keeps": "" if unknown else ", ".join(kept) or "nothing",
         "rights": {True: "all", False: "too few", None: ""}[node.rights],
     }
@@ -118,13 +120,14 @@ def node(node: NodeReport) -> Row:
 def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> Row:
     """Make the texts about a lock. If several owners have keys, letters tell the keys apart."""
     owners = lock.owners
-    letters = dict(zip((each.owner for each in owners), LETTERS, strict=False))
-    letters = letters if len(owners) > 1 else {}
+    letters = {}
+    if len(owners) > 1:
+        letters = dict(zip([each.owner for each in owners], LETTERS, strict=False))
     labels = [printable(each.label) or "another client" for each in owners]
     if len(owners) > 1 and lock.status not in ONE_OWNERS:
         # Nobody holds it: everybody who left a key, and on how many nodes.
         pairs = zip(labels, owners, strict=True)
-        holder = ", ".join(f"{label} on {each.on}" for label, each in pairs)
+        holder = ", ".join([f"{label} on {each.on}" for label, each in pairs])
     else:
         holder = labels[0] if labels else ""
     low, high = seconds(lock.lowest), seconds(lock.highest)
@@ -251,9 +254,10 @@ def notes(found: Report, wanted: Wanted) -> Iterator[str]:
         yield "More names are held than were looked at: others may match, too."
     if wanted.older_than is not None and found.locks:
         yield TAKE
-    if any(each.status is LockStatus.DONE for each in found.locks):
+    statuses = {(each.is_lock, each.status) for each in found.locks}
+    if (True, LockStatus.DONE) in statuses:
         yield AGAIN
-    if any(not each.is_lock and each.status is not LockStatus.FINISHED for each in found.locks):
+    if any(not is_lock and status is not LockStatus.FINISHED for is_lock, status in statuses):
         yield CLEAR
 
 

@@ -20,19 +20,22 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, NoReturn
 
 from django_redlock.backend import Backend
 from django_redlock.core import completion
 from django_redlock.core.commands import (
     DIGITS,
+    EMPTIED,
     LABEL,
     MOST_NUMBER,
     Memory,
     MemoryLimit,
+    Page,
     Survey,
     as_text,
     seconds_left,
@@ -52,9 +55,9 @@ from .probe import PATIENCE, Health, NodeReport, eviction
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LIMIT: Final = 1000  # names shown of an index, unless told otherwise …
 MOST: Final = 10_000  # … and at most
-PAGE: Final = 1000  # names read at once …
+PAGE: Final = 1000  # names read at once, at first of all indexes together …
 LARGEST: Final = 10_000  # … and where more than that are due in the same millisecond
-PAGES: Final = 100  # read of each index at the most
+PAGES: Final = 100  # read of each index at the most, after the first
 BATCH: Final = 64  # names in one request: of the longest ones, half of what a connection takes
 AGAIN: Final = 2  # times that nodes which were only too slow are asked again
 # By index: the kind of the values that it lists, and what their keys begin with.
@@ -403,14 +406,15 @@ class Report:
     @property
     def voting(self) -> int:
         """How many nodes vote now."""
-        return sum([node.voting for node in self.nodes])
+        return sum(map(attrgetter("voting"), self.nodes))
 
     @property
     def health(self) -> Health:
         """Whether locks can be taken, and whether a node needs attention."""
-        if self.voting == len(self.nodes):
+        voting = self.voting
+        if voting == len(self.nodes):
             return Health.OK
-        return Health.DEGRADED if self.voting >= self.majority else Health.NO_MAJORITY
+        return Health.DEGRADED if voting >= self.majority else Health.NO_MAJORITY
 
     @property
     def summary(self) -> Reason:
@@ -425,9 +429,9 @@ class Report:
 
     def _advice(self) -> Iterator[Reason]:
         replying = [node for node in self.nodes if node.heard]
-        if any(node.guard_left for node in replying):
+        if any(map(attrgetter("guard_left"), replying)):
             yield because(ReasonCode.ADVICE_GUARD)
-        if any(node.clock_off for node in replying):
+        if any(map(attrgetter("clock_off"), replying)):
             yield because(ReasonCode.ADVICE_CLOCK)
         silent = [node for node in self.nodes if not node.heard]
         if any(is_silent(node.reason) for node in silent):
@@ -505,7 +509,7 @@ def _surveying(
     told: Sequence[Vote | None] = [None] * len(reader.votes)
     if memory:
         told = asked = yield from _ask_for_memory(backend, heard(reader.votes))
-        if any(vote.code == ReasonCode.EMPTIED for vote in asked):
+        if EMPTIED in [vote.reason for vote in asked]:
             # Connected anew, this process knows that they do not vote, and for how long.
             yield from reader.run(names)
             told = yield from _ask_for_memory(backend, heard(reader.votes))
@@ -515,22 +519,23 @@ def _surveying(
         judge(name, cells, nodes, majority, kind) for (kind, name), cells in reader.table.items()
     ]
     running = {lock.task_id for lock in locks if lock.status is LockStatus.HELD}
+    shown = [
+        lock
+        for lock in locks
+        # What an index had may have been released before it was looked up.
+        if (lock.status is not LockStatus.FREE or lock.entry in names)
+        # A task that runs is queued no more.
+        and not (lock.status is LockStatus.QUEUED and lock.task_id in running)
+    ]
     return Report(
         backend.alias,
         nodes,
-        tuple(
-            lock
-            for lock in locks
-            # What an index had may have been released before it was looked up.
-            if (lock.status is not LockStatus.FREE or lock.entry in names)
-            # A task that runs is queued no more.
-            and not (lock.status is LockStatus.QUEUED and lock.task_id in running)
-        ),
+        tuple(shown),
         majority,
         truncated=reader.more or reader.beyond > 0 or reader.unsearched,
         beyond=reader.beyond,
         unsearched=reader.unsearched,
-        waiting=max((vote.result.waiting for vote in told if vote and vote.result), default=None),
+        waiting=max([vote.result.waiting for vote in told if vote and vote.result], default=None),
     )
 
 
@@ -568,6 +573,8 @@ def ask_all(backend: Backend, request: Request) -> Steps[list[Vote]]:
     votes = list((yield request))
     patient = True
     for _ in range(AGAIN):
+        if len(heard(votes)) == len(votes):
+            break
         prompt, slow = _worth_another_try(votes, backend.group.states())
         to = prompt or (slow if patient else frozenset())
         if not to:
@@ -617,6 +624,7 @@ class _Reader:
         self._backend, self._prefix = backend, backend.policy.prefix
         self._limit, self._matching, self._patience = limit, matching, patience
         self._indexes = indexes
+        self._begin: Final = dict.fromkeys(backend.policy.everyone, 0)  # of each node's first page
 
     def run(self, names: Sequence[str]) -> Steps[None]:
         """Look up these names and what matches; without any, read what the indexes list."""
@@ -627,28 +635,40 @@ class _Reader:
             ("lock", name.encode()): [None] * size for name in names
         }
         yield from self._look_up("lock", names)
-        for each in self._indexes if self._matching or not names else ():
-            yield from self._read(each)
+        if self._indexes and (self._matching or not names):
+            most = max(1, PAGE // len(self._indexes))  # of each; a next page is of one alone
+            most = most if self._matching else min(self._limit, most)
+            first, *more = self._indexes
+            request = self._request("lock:", most, index=first, more=more, each=self._begin)
+            replied = yield from self._ask(request)
+            pages = {i: self.votes[i].result for i in replied}
+            for nth, index in enumerate(self._indexes):
+                yield from self._read(index, {i: each[nth] for i, each in pages.items()}, most)
         for i in self._backend.policy.everyone - heard(self.votes):  # what it has is unknown
             for cells in self.table.values():
                 cells[i] = None
 
-    def _read(self, index: str) -> Steps[None]:
-        """Enter what an index lists: all that matches, or as many names as may be shown."""
+    def _read(self, index: str, pages: Mapping[int, Page], size: int) -> Steps[None]:
+        """Enter what an index lists: all that matches, or as many names as may be shown.
+
+        Args:
+            pages: the first page of each node.
+            size: the most names on these.
+        """
         kind, beginning = INDEXES[index]
         known = list(self.table)
-        # Pages overlap where many names are due in the same millisecond.
-        pages = PAGES if self._matching or self._limit > PAGE else 1
-        size = usual = PAGE if self._matching else min(self._limit, PAGE)
-        begin, complete = dict.fromkeys(self._backend.policy.everyone, 0), True
-        for _ in range(pages):
+        usual = PAGE if self._matching else min(self._limit, PAGE)
+        begin, complete = self._begin, True
+        for nth in range(1 + PAGES if self._matching or self._limit > size else 1):
             if not begin:
                 break
-            request = self._request(beginning, size, index=index, each=begin)
+            if nth > 0:
+                request = self._request(beginning, size, index=index, each=begin)
+                pages = {i: self.votes[i].result[0] for i in (yield from self._ask(request))}
             after = {}
-            for i in (yield from self._ask(request)):
-                page = self.votes[i].result
-                self._enter(i, page.rows, kind)
+            for i, page in pages.items():  # they overlap where many are due in a millisecond
+                if page.rows:
+                    self._enter(i, page.rows, kind)
                 if page.after > begin[i] or (page.after and size < LARGEST):
                     after[i] = page.after
                 elif page.after:
@@ -658,7 +678,12 @@ class _Reader:
             begin, size = after, LARGEST if stuck else usual
             if not self._matching and len(self.table) - len(known) > self._limit:
                 break
-        complete = complete and not begin
+        yield from self._keep(kind, known, complete=complete and not begin)
+
+    def _keep(
+        self, kind: str, known: Sequence[tuple[str, bytes]], *, complete: bool
+    ) -> Steps[None]:
+        """Keep as many new names as may be shown, and look up those that only some nodes list."""
         new = sorted(self.table.keys() - set(known), key=_order)
         self.table = {key: self.table[key] for key in [*known, *new[: self._limit]]}
         if self._matching:
@@ -666,6 +691,8 @@ class _Reader:
             self.unsearched |= not complete
         else:
             self.more |= not complete or len(new) > self._limit
+        if not new:
+            return
         replied = len(heard(self.votes))
         some = [
             _as_name(key[1])
@@ -682,7 +709,7 @@ class _Reader:
                 for name in batch:
                     if (kind, name.encode()) in self.table:
                         self.table[kind, name.encode()][i] = None
-                self._enter(i, self.votes[i].result.rows, kind, searched=False)
+                self._enter(i, self.votes[i].result[0].rows, kind, searched=False)
 
     def _request(
         self,
@@ -691,6 +718,7 @@ class _Reader:
         *,
         names: Sequence[str] = (),
         index: str = "held",
+        more: Sequence[str] = (),
         each: dict[int, int] | None = None,
     ) -> Request:
         return Survey(
@@ -702,6 +730,7 @@ class _Reader:
             most,
             names,
             0.0 if self.votes else self._patience,
+            [f"{self._prefix}{each}" for each in more],
             to=None if each is None else frozenset(each),
             each=each,
         )
