@@ -12,7 +12,7 @@ from django_redlock.work.plan import Plan, djangos_task, locked_functions, plan_
 
 from .backend import UniqueBackend
 from .backport import DUMMY, IMMEDIATE
-from .task import AnyTask
+from .run import AnyTask
 
 E002: Final = "django_redlock.E002"  # a task whose backend sets no marks
 W030: Final = "django_redlock.W030"  # a retry that the backend cannot send for later
