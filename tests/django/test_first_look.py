@@ -270,7 +270,8 @@ def test_a_node_that_is_known_to_be_down_is_not_waited_for(proxies, monkeypatch)
     """A page that looks again and again costs no patience then."""
     proxies[1].cut()
     assert status("--alias", "default")[0] == 3
-    eventually(lambda: conf.backend("default").group.nodes[1].down)  # it finds out
+    group: Any = conf.backend("default").group
+    eventually(lambda: group.nodes[1].down)  # it finds out
     waited: list[int] = []
     left = Round.handshake_left
 
