@@ -190,7 +190,6 @@ def attempt(
     patient: bool = False,
     thorough: bool = False,
     puts_back: bool = False,
-    slots: int = 0,
 ) -> Steps[tuple[Grant | None, Refusal | None]]:
     """Ask all nodes once for the names; roll back a grant that has no majority.
 
@@ -204,7 +203,6 @@ def attempt(
             take a reserved name.
         patient: whether the caller waits after a refusal.
         thorough, puts_back: whether to hear all nodes, and what to do then; see ``acquire``.
-        slots: how many slots the lock has of which ``target`` is one; a refusal tells of all.
 
     Returns:
         The grant, or else the reason why there is none; a record is raised.
@@ -212,7 +210,8 @@ def attempt(
     nonce = policy.nonce()
     touched = policy.everyone
     usual = adopted_or_not if old else recorded_or_heard if thorough else granted_or_not
-    worth = counting(unheard, policy.majority, patient=patient or slots > 0)
+    tells = patient or (target.slot is not None and not old)  # a refusal tells of all slots
+    worth = counting(unheard, policy.majority, patient=tells)
     try:
         start = policy.clock()
         votes = yield Acquire(
@@ -226,7 +225,6 @@ def attempt(
             old=old,
             opener=wakeup,
             waits=milliseconds(waiting.NEWS) if patient else 0,
-            slots=slots,
             first=target.queue_nodes[0],
             worth=worth,
             thorough=thorough,

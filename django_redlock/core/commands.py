@@ -178,8 +178,6 @@ class Acquire(NamesRequest):
         opener: the nonce that has woken the caller, of a lease that is over; or "".
         waits: the milliseconds for which the node believes that the caller waits if it is refused;
             0: it does not wait.
-        slots: how many slots the lock has of which the name is one; the caller waits for any of
-            them. 0: it is no slot.
     """
 
     command = Command.GRANT
@@ -193,7 +191,11 @@ class Acquire(NamesRequest):
     old: str = ""
     opener: str = ""
     waits: int = 0
-    slots: int = 0
+
+    @property
+    def slots(self) -> int:
+        """Return of how many slots a refusal tells; 0: of none. Who adopts one wants no other."""
+        return 0 if self.old else self.target.limit
 
     def wire(self) -> Wire:
         target = self.target
@@ -201,15 +203,15 @@ class Acquire(NamesRequest):
             str(self.wish),
             str(self.slack),
             str(self.ttl),
-            self.label,
+            target.labelled(self.label),
             self.old,
             self.opener,
             str(self.waits),
             *target.fields,
-            *target.names,
+            *target.entries,
         )
-        if self.slots:
-            argv += (str(self.slots),)
+        if slots := self.slots:
+            argv += (str(slots),)
         return (target.fences, target.held, target.waits, *target.keys), argv
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
@@ -328,7 +330,7 @@ class Extend(Request):
             keys += lease.target.keys
         argv: list[str] = []
         for nonce, target, ttl in self.leases:
-            argv += [nonce, str(ttl), str(len(target.names)), *target.names]
+            argv += [nonce, str(ttl), str(len(target.names)), *target.entries]
         return tuple(keys), tuple(argv)
 
     @property
@@ -394,9 +396,9 @@ class Heal(NamesRequest):
         return (target.fences, target.held, *target.keys), (
             str(self.fence),
             str(self.ttl),
-            self.label,
+            target.labelled(self.label),
             *target.fields,
-            *target.names,
+            *target.entries,
         )
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
@@ -427,7 +429,7 @@ class Release(NamesRequest):
         return (target.held, target.waits, *target.keys, *target.queues), (
             str(self.reserve),
             self.flags,
-            *target.names,
+            *target.entries,
         )
 
     @property
@@ -464,7 +466,7 @@ class Rest(NamesRequest):
     rest: int
 
     def wire(self) -> Wire:
-        return (self.target.held, *self.target.keys), (str(self.rest), *self.target.names)
+        return (self.target.held, *self.target.keys), (str(self.rest), *self.target.entries)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         return _told_why(_counted(node, self, reply[:3]), reply[3:])
@@ -513,7 +515,7 @@ class Revoke(NamesRequest):
             self.why,
             "1" if self.now else "0",
             str(self.least),
-            *target.names,
+            *target.entries,
         )
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
@@ -550,7 +552,7 @@ class Complete(NamesRequest):
 
     def wire(self) -> Wire:
         target, life = self.target, (str(self.life), str(self.at), self.label, str(self.granted))
-        return (target.held, *target.keys), (*life, *target.names)
+        return (target.held, *target.keys), (*life, *target.entries)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         end = 2 if reply[1] == b"GONE" else len(reply)
@@ -636,10 +638,10 @@ class Look(Request):
     """Tell how long a name is still taken, and note that it has a waiter; a vote has ``left``.
 
     Attributes:
+        target: the names; or a slot of a limited lock: it is about all of them, and the result is
+            ``slots_left``.
         which: the index of the name.
         waits: the milliseconds for which the node believes that.
-        slots: how many slots the lock has of which the name is one: it is about all of them, and
-            the result is ``slots_left``. 0: it is no slot.
     """
 
     command = Command.LOOK
@@ -648,12 +650,16 @@ class Look(Request):
     target: LockKeys
     which: int
     waits: int
-    slots: int = 0
+
+    @property
+    def slots(self) -> int:
+        """Return of how many slots it tells; 0: of none."""
+        return self.target.limit
 
     def wire(self) -> Wire:
         return (self.target.waits, self.target.keys[self.which]), (
             str(self.waits),
-            self.target.names[self.which],
+            self.target.entries[self.which],
             *((str(self.slots),) if self.slots else ()),
         )
 

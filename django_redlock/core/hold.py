@@ -118,7 +118,7 @@ def release(policy: Policy, grant: Grant, *, min_hold: float = 0.0) -> Steps[Seq
         request = undo(policy, target, grant.nonce, everyone, touched=touched, reserve=RESERVED)
     votes = yield from ask_twice(request)
     if votes[request.first].woken:  # the node of the queue has woken a waiter
-        policy.handed_over.note(target.names, grant.since, policy.clock())
+        policy.handed_over.note(target.entries, grant.since, policy.clock())
     if grant.unswapped:  # the giver's key would stay there for its ttl
         yield undo(policy, target, grant.old, grant.unswapped, wake=())
     return votes

@@ -25,7 +25,6 @@ from .errors import LockTaken, NodesUnavailable
 from .protocol import Answer, Grant, LockKeys, Sleep, Steps
 from .quorum import free_slots_in, is_split
 from .reasons import ReasonCode, because
-from .slots import label_with, name_of
 
 if TYPE_CHECKING:
     from .acquire import WaitsFor
@@ -47,7 +46,8 @@ class Slots(Sequence[LockKeys]):
     def __getitem__(self, slot: Any) -> Any:
         if not 0 <= slot < self._limit:
             raise IndexError(slot)
-        return self._policy.target((name_of(self._name, slot),), self._template)
+        names, limit = (self._name,), self._limit
+        return self._policy.target(names, self._template, slot=slot, limit=limit)
 
 
 def acquire_slot(
@@ -68,7 +68,6 @@ def acquire_slot(
         NodesUnavailable: as by ``acquire``.
     """
     give_up, limit = policy.clock() + wait, len(slots)
-    label = label_with(label, limit)
     slot, wakeup, wishes, splits, tries = _one_of(policy, range(limit)), "", 0, 0, 0
     while True:
         patient = policy.clock() < give_up and waits_for != "nodes"
@@ -79,7 +78,6 @@ def acquire_slot(
             ttl=ttl,
             wakeup=wakeup,
             patient=patient,
-            slots=limit,
         )
         if grant is not None:
             return grant  # no call between the grant and its owner: see attempt()

@@ -14,7 +14,7 @@ from typing import Final
 
 from .protocol import LockKeys
 from .quorum import majority_of
-from .slots import MARK, slot_of
+from .slots import entry_of
 
 COUNTERS: Final = 1024  # counters per node; names share them, so their number is bounded
 FIELDS: Final = tuple((str(each),) for each in range(COUNTERS))  # the name of each, in a tuple
@@ -123,21 +123,27 @@ class Policy:
         """Return the validity of a ttl: seconds, counted from before the first message."""
         return ttl - (ttl * self.drift + LEAST_DRIFT)
 
-    def target(self, names: Sequence[str], template: str = "") -> LockKeys:
-        """Return the keys and counters of ``names``; repeated names count once."""
+    def target(
+        self, names: Sequence[str], template: str = "", *, slot: int | None = None, limit: int = 0
+    ) -> LockKeys:
+        """Return the keys and counters of ``names``; repeated names count once.
+
+        Those of a slot, if one is given; see ``LockKeys``.
+        """
         unique = tuple(names) if len(names) == 1 else tuple(dict.fromkeys(names))
         lock = f"{self.prefix}lock:"
         keys: tuple[str, ...] = ()
         fields: tuple[str, ...] = ()
         nodes: tuple[int, ...] = ()
         for name in unique:  # locks of one name share the last two: leases are to be small
-            digest = zlib.crc32(name.encode())
-            keys += (lock + name,)
+            entry, digest = name, zlib.crc32(name.encode())
+            nodes += self._nodes[digest % self.size]  # one for all slots: they are waited for at once
+            if slot is not None:
+                entry = entry_of(name, slot)
+                digest = zlib.crc32(entry.encode())
+            keys += (lock + entry,)
             fields += FIELDS[digest % COUNTERS]
-            if MARK in name:  # a waiter for a slot waits for all of them, at one node
-                digest = zlib.crc32(slot_of(name).name.encode())
-            nodes += self._nodes[digest % self.size]
-        return LockKeys(unique, *self._shared, keys, fields, nodes, template)
+        return LockKeys(unique, *self._shared, keys, fields, nodes, template, slot, limit)
 
 
 def looks_like_milliseconds(seconds: float) -> bool:

@@ -21,7 +21,7 @@ from typing import (
 )
 
 from .reasons import Reason, code_of, describe
-from .slots import MARK, slot_of
+from .slots import entry_of, label_with
 
 T = TypeVar("T")
 NONCE: Final = re.compile(r"[0-9a-f]{32}")  # what ``Policy.nonce`` makes
@@ -302,10 +302,13 @@ class LockKeys(NamedTuple):
     """The names of one lock, with their keys and counters on the nodes.
 
     Attributes:
+        names: as the user wrote them.
         queue: the text with which the key of each wait queue begins.
         fields: the counters of the names.
         queue_nodes: the index of the node on which the waiters of each name queue.
         template: the template of the names, for metrics; "": there is none. No node has it.
+        slot: the slot of a limited lock, from 0, which has one name; None: it is a plain lock.
+        limit: what the caller takes for the number of slots; 0: it is a plain lock, or unknown.
     """
 
     names: tuple[str, ...]
@@ -317,17 +320,27 @@ class LockKeys(NamedTuple):
     fields: tuple[str, ...]
     queue_nodes: tuple[int, ...]
     template: str = ""
+    slot: int | None = None
+    limit: int = 0
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Return what stands for each name in the indexes of a node; a lease is to be small."""
+        return self.names if self.slot is None else (entry_of(self.names[0], self.slot),)
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """Return the keys of the wait queues; made when asked for, for a lease is to be small."""
-        return tuple(map(self.queue.__add__, self.names))
+        """Return the keys of the wait queues."""
+        return tuple(map(self.queue.__add__, self.entries))
 
     @property
     def name(self) -> str | tuple[str, ...]:
-        """Return the single name, or all of them; of a slot, the name that the user wrote."""
-        name = one_or_all(self.names)
-        return slot_of(name).name if MARK in name and isinstance(name, str) else name
+        """Return the single name, or all of them."""
+        return one_or_all(self.names)
+
+    def labelled(self, label: str) -> str:
+        """Return an owner label as the keys have it."""
+        return label_with(label, self.limit) if self.limit else label
 
 
 class Grant(NamedTuple):

@@ -1,9 +1,11 @@
-"""A lock that up to k processes hold: k *slots*, each of which is an ordinary lock.
+"""How a slot of a limited lock is written on the nodes, and shown to people.
 
-Slot 2 of the name "openai" is the lock whose name is "openai", the character ``MARK`` and "2". No
-user can write that character in a name, so a plain lock named "openai" is another lock. What a
-client takes for k stands behind ``MARK`` in the owner label that it leaves in the key, for people
-to see: two clients may have different ones, as while a new version is being rolled out.
+A lock that up to k processes hold has k *slots*, each of which is an ordinary lock. A client knows
+a slot by two fields, the name and a number (``LockKeys``). On the nodes, slot 2 of "openai" is the
+*entry* "openai", the character ``MARK`` and "2". No user can write that character in a name, so a
+plain lock named "openai" is another lock. What the holder takes for k stands behind ``MARK`` in the
+owner label in the key, for people to see: two clients may have different ones, as while a new
+version is being rolled out.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ _LIMIT: Final = re.compile(MARK + r"([0-9]*)")  # behind an owner label, which m
 
 
 class Slot(NamedTuple):
-    """What the name of a lock on a node says.
+    """What an entry on a node says.
 
     Attributes:
         name: as the user wrote it.
@@ -29,17 +31,17 @@ class Slot(NamedTuple):
     slot: int | None
 
 
-def name_of(name: str, slot: int) -> str:
-    """Return the name of the lock that is a slot of ``name``."""
-    return f"{name}{MARK}{slot}"
+def entry_of(name: str, slot: int | None) -> str:
+    """Return what stands for a name, or for a slot of it, in the keys and indexes of a node."""
+    return name if slot is None else f"{name}{MARK}{slot}"
 
 
-def slot_of(name: str) -> Slot:
-    """Return what the name of a lock on a node says; other clients may have written it."""
-    plain, mark, digits = name.rpartition(MARK)
+def slot_of(entry: str) -> Slot:
+    """Return what an entry on a node says; other clients may have written it."""
+    plain, mark, digits = entry.rpartition(MARK)
     if mark and digits in _NUMBERS:
         return Slot(plain, int(digits))
-    return Slot(name, None)
+    return Slot(entry, None)
 
 
 def label_with(label: str, limit: int) -> str:
@@ -53,17 +55,17 @@ def label_of(label: str) -> tuple[str, int | None]:
     Behind the label there may be why the lock was taken away.
     """
     found = _LIMIT.search(label)
-    told = found[1] if found else ""
-    return without_limit(label), int(told) if 0 < len(told) <= len(str(MOST)) else None
+    digits = found[1] if found else ""
+    return without_limit(label), int(digits) if 0 < len(digits) <= len(str(MOST)) else None
+
+
+def without_limit(text: str) -> str:
+    """Return a text in which an owner label is, as people see it."""
+    return _LIMIT.sub("", text)
 
 
 def shown(slot: int | None, limit: int | None = None) -> str:
     """Return what people see behind a name, as in "openai (slot 3 of 5)"; "" without a slot."""
     if slot is None:
         return ""
-    return f" (slot {slot})" if limit is None else f" (slot {slot} of {limit})"
-
-
-def without_limit(text: str) -> str:
-    """Return a text in which an owner label is, as people see it."""
-    return _LIMIT.sub("", text)
+    return f" (slot {slot} of {limit})" if limit else f" (slot {slot})"

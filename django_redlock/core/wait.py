@@ -40,7 +40,7 @@ from .protocol import (
     Wakeup,
 )
 from .quorum import counting, free_slots_in, slots_clear
-from .slots import MARK, slot_of
+from .slots import entry_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -127,7 +127,7 @@ def wait_for_slot(
     nodes = [(first.queue_nodes[0] + i) % policy.size for i in range(policy.size)]
     order = [i for i in nodes if votes[i].sent] or nodes
     # A waiter with another limit stands in another line: its first one blocks on other lists.
-    line = f"{first.queue}{slot_of(first.names[0]).name}{MARK}{len(slots)}"
+    line = f"{first.queue}{entry_of(first.names[0], len(slots))}"
     waiter = Waiter(line, first.template, tuple(each.queues[0] for each in slots))
     waiter.which = int(policy.uniform(0, len(slots))) % len(slots)
 
@@ -199,7 +199,6 @@ def _look_at_all(
         slots[0],
         0,
         milliseconds(NEWS),
-        len(slots),
         to=policy.everyone,
         worth=partial(_first_unheard, order=order),
         first=order[0],
@@ -212,7 +211,7 @@ def _look_at_all(
 
 def head_start(policy: Policy, target: LockKeys, wait: float) -> Steps[None]:
     """Leave the names to the waiter that this process has just woken, if it has woken one."""
-    seconds = policy.handed_over.head_start(target.names, policy.clock())
+    seconds = policy.handed_over.head_start(target.entries, policy.clock())
     if seconds > 0:
         yield Sleep(min(seconds, wait))
 

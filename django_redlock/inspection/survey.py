@@ -44,7 +44,7 @@ from django_redlock.core.protocol import Answer, Request, Steps, Vote, one_or_al
 from django_redlock.core.quorum import all_heard, majority_of
 from django_redlock.core.reasons import Reason, ReasonCode, action, because, is_silent, printable
 from django_redlock.core.slots import MOST as MOST_SLOTS
-from django_redlock.core.slots import label_of, name_of, shown, slot_of
+from django_redlock.core.slots import entry_of, label_of, shown, slot_of
 from django_redlock.nodes.node import NodeStatus
 
 from .probe import PATIENCE, Health, NodeReport, eviction
@@ -184,7 +184,7 @@ class HeldLock(NamedTuple):
     @property
     def entry(self) -> str:
         """The name of the lock on the nodes."""
-        return self.name if self.slot is None else name_of(self.name, self.slot)
+        return entry_of(self.name, self.slot)
 
     @property
     def quoted(self) -> str:
@@ -445,7 +445,7 @@ def survey(
     Args:
         backend: that of the alias; see ``conf.backend``.
         names: look up the locks of these names and nothing else, whether an index has them or not;
-            that of a slot is ``core.slots.name_of`` of name and slot.
+            that of a slot is ``core.slots.entry_of`` of name and slot.
         limit: the most names of each index.
         matching: search the indexes for what has a text for which this is true, besides ``names``.
         indexes: which of ``INDEXES`` are read, where no names are asked for: locks only, or the
@@ -469,9 +469,14 @@ def survey(
     return backend.run(_surveying(backend, reader, wanted, memory=memory))
 
 
+def entries_of(name: str, limit: int = MOST_SLOTS) -> tuple[str, ...]:
+    """Return the name on the nodes of each slot of a limited lock."""
+    return tuple([entry_of(name, slot) for slot in range(limit)])
+
+
 def slots_taken(backend: Backend, name: str) -> tuple[HeldLock, ...]:
     """Return the slots of a limited lock that are not free, whatever their holders take for k."""
-    found = survey(backend, [name_of(name, slot) for slot in range(MOST_SLOTS)])
+    found = survey(backend, entries_of(name))
     return tuple(lock for lock in found.locks if lock.on)
 
 
@@ -850,8 +855,7 @@ def look_at_slots(backend: Backend, name: str, limit: int) -> Steps[LockState]:
     Raises:
         NodesUnavailable: no majority of the nodes votes.
     """
-    slots = [name_of(name, slot) for slot in range(limit)]
-    found = yield from surveying(backend, tuple(slots))
+    found = yield from surveying(backend, entries_of(name, limit))
     voting_or_raise(found, name)
     states = tuple(map(state_of, found.locks))
     least = max(states, key=_tells_most)  # of a slot that is free, if there is one

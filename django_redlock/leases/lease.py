@@ -30,7 +30,7 @@ from django_redlock.core.names import check_names
 from django_redlock.core.protocol import NONCE, Answer, Grant, Steps, Vote
 from django_redlock.core.quorum import NO, answer_of, count, majority_denies, revoked
 from django_redlock.core.reasons import Reason, ReasonCode, because, describe
-from django_redlock.core.slots import MOST, label_of, label_with, slot_of
+from django_redlock.core.slots import MOST, entry_of, slot_of
 from django_redlock.events import Event, EventKind, VoteCount, log_fields
 from django_redlock.interruption import why_not_here
 from django_redlock.nodes.background import running_loop
@@ -66,18 +66,25 @@ ENDINGS: Final = {  # why a lease in this phase is over
 
 
 class Handle(NamedTuple):
-    """A lease on its way to another process: its nonce, and what that is for."""
+    """A lease on its way to another process: its nonce, and what that is for.
+
+    Attributes:
+        slot, limit: as ``LockKeys`` has them.
+    """
 
     alias: str
     nonce: str
     names: tuple[str, ...]
     template: str = ""
-    limit: int | None = None
+    slot: int | None = None
+    limit: int = 0
 
     def encode(self) -> str:
-        """Return the handle as one line of text without spaces."""
-        parts = self if self.limit is not None else self[:-1]
-        text = json.dumps([1, *parts], separators=(",", ":"))
+        """Return the handle as one line of text without spaces; a slot is written as an entry."""
+        entries = [entry_of(name, self.slot) for name in self.names]
+        limit = (self.limit,) if self.limit else ()
+        parts = (1, self.alias, self.nonce, entries, self.template, *limit)
+        text = json.dumps(parts, separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     @classmethod
@@ -96,19 +103,14 @@ class Handle(NamedTuple):
             if version == 1 and texts and NONCE.fullmatch(nonce):
                 if not limit:
                     return cls(alias, nonce, check_names(names), made_of)
-                ((name,), (most,)) = names, limit
-                plain, slot = slot_of(name)
+                ((entry,), (most,)) = names, limit
+                name, slot = slot_of(entry)
                 if isinstance(most, int) and slot is not None and slot < most <= MOST:
-                    check_names(plain)
-                    return cls(alias, nonce, (name,), made_of, most)
+                    return cls(alias, nonce, check_names(name), made_of, slot, most)
         except (AttributeError, RecursionError, TypeError, ValueError):
             pass
         msg = "this is not a handle of a lease"
         raise ValueError(msg)
-
-    def labelled(self, label: str) -> str:
-        """Return the owner label of who adopts it."""
-        return label if self.limit is None else label_with(label, self.limit)
 
 
 class Schedule(Protocol):
@@ -225,12 +227,12 @@ class Lease:
     @property
     def slot(self) -> int | None:
         """Which of the slots of a limited lock it is, from 0; None if the lock has no limit."""
-        return slot_of(self.grant.target.names[0]).slot
+        return self.grant.target.slot
 
     @property
     def limit(self) -> int | None:
         """How many may hold the lock at a time, as its holder wrote it; None without a limit."""
-        return None if self.slot is None else label_of(self.grant.label)[1]
+        return self.grant.target.limit or None
 
     @property
     def template(self) -> str:
@@ -320,9 +322,9 @@ class Lease:
             raise LeaseLost(self.ending(), name=self.name)
         if self.tell_once():
             self.tell(EventKind.GIVEN)
-        target, limit = self.grant.target, self.limit
-        nonce, template = self.grant.nonce, self.template
-        return Handle(self.backend.alias, nonce, target.names, template, limit).encode()
+        nonce, target = self.grant.nonce, self.grant.target
+        told = target.names, target.template, target.slot, target.limit
+        return Handle(self.backend.alias, nonce, *told).encode()
 
     def _warn_of_parent(self) -> None:
         message = f"{self.name!r} belongs to the parent process: not released here"

@@ -16,7 +16,7 @@ import pytest
 from django_redlock import LeaseLost, LockTaken, assert_locked, conf, current_lease, redlock
 from django_redlock.core import wait as waiting
 from django_redlock.core.commands import Acquire
-from django_redlock.core.slots import MARK, name_of
+from django_redlock.core.slots import MARK, entry_of
 from django_redlock.events import Event, EventKind, subscribe, unsubscribe
 from django_redlock.fencing import fenced
 from django_redlock.inspection import revoke
@@ -136,7 +136,7 @@ def test_a_slot_that_is_revoked_is_one_holders():
     leases = taken(2)
     ours = leases[0]
     backend = conf.backend("default")
-    name = name_of("name", ours.slot or 0)
+    name = entry_of("name", ours.slot or 0)
     found = backend.run(surveying(backend, (name,)))
     backend.run(revoke.taking(backend, found.locks[0], "revoked by me", now=False))
     with pytest.raises(LeaseLost) as lost:
@@ -308,7 +308,7 @@ def test_who_waits_for_fewer_slots_keeps_nobody_from_another():
 
 def test_one_line_for_all_limits_is_noticed():
     """A broken variant: who stands behind a smaller limit looks at no node until it has left."""
-    one = Edit(waiting, "wait_for_slot", "{MARK}{len(slots)}", "{MARK}")
+    one = Edit(waiting, "wait_for_slot", "len(slots))}", "0)}")
     with with_edits(one), pytest.raises(AssertionError):
         overtaken(2.0)
 
@@ -336,8 +336,8 @@ def counting_on_each_node(real: Callable[..., list[object]]) -> Callable[..., li
     def grant(self: MemoryNode, request: Acquire, *epoch: int) -> list[object]:
         answer: list[object] = ["GONE"]
         for slot in range(request.slots):
-            name = name_of("name", slot)
-            target = request.target._replace(names=(name,), keys=(f"redlock:lock:{name}",))
+            key = f"redlock:lock:{entry_of('name', slot)}"
+            target = request.target._replace(slot=slot, keys=(key,))
             answer = real(self, replace(request, target=target), *epoch)
             if answer[0] == "GRANTED":
                 break

@@ -261,4 +261,4 @@ class Client:
         if told >= self.policy.majority and not (profile.restarts or profile.vanish):
             until = self.exact(grant.since + rest) - (rest * self.policy.drift + LEAST_DRIFT)
             if until > self.world.now and not profile.jumps:
-                self.world.checker.rests(grant.target.names, until)
+                self.world.checker.rests(grant.target.entries, until)

@@ -24,9 +24,9 @@ def looking_at_the_first_name(real: Grants) -> Grants:
         reply = real(self, replace(ask, target=first), epoch)
         if reply[0] == "GRANTED":
             target, number = ask.target, int(str(reply[1]))
-            for key, field, name in zip(target.keys, target.fields, target.names, strict=True):
+            for key, field, name in zip(target.keys, target.fields, target.entries, strict=True):
                 self.fences[str(field)] = number
-                self._set(key, f"{ask.nonce}:{number}:{ask.label}", ask.ttl)
+                self._set(key, f"{ask.nonce}:{number}:{target.labelled(ask.label)}", ask.ttl)
                 self.held[name] = int(self.clock()) + ask.ttl
         return reply
 
@@ -162,7 +162,7 @@ def resting_anything(_: object) -> Callable[[MemoryNode, Rest], Reply]:
     """Replace whatever has the name, for a millisecond."""
 
     def rest(self: MemoryNode, ask: Rest) -> Reply:
-        for key, name in zip(ask.target.keys, ask.target.names, strict=True):
+        for key, name in zip(ask.target.keys, ask.target.entries, strict=True):
             if self.get(key) is not None:
                 self._set(key, "rest::", 1)
                 self.held[name] = int(self.clock()) + 1
@@ -190,7 +190,7 @@ def shortening(_: object) -> Callable[[MemoryNode, Extension], int]:
         target = lease.target
         if not all(self._mine(key, f"{lease.nonce}:") for key in target.keys):
             return 0
-        for key, name in zip(target.keys, target.names, strict=True):
+        for key, name in zip(target.keys, target.entries, strict=True):
             self._set(key, self.keys[key][0], lease.ttl)
             self.held[name] = int(self.clock()) + lease.ttl
         return 1

@@ -11,7 +11,7 @@ from django_redlock.core import wait as waiting
 from django_redlock.core.commands import Acquire
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, LeaveQueue, LockKeys, Steps
-from django_redlock.core.slots import name_of, slot_of
+from django_redlock.core.slots import slot_of
 from django_redlock.nodes import memory
 from django_redlock.nodes.memory import NEXT, MemoryNode
 from django_redlock.nodes.queue import LocalQueue
@@ -46,8 +46,7 @@ def counting_all_slots(real: Callable[..., Any]) -> Callable[..., Any]:
             for slot in range(effect.slots if isinstance(effect, Acquire) else 0):
                 again = frozenset(i for i, vote in enumerate(reply) if vote.answer is Answer.NO)
                 if again:
-                    name = name_of(slot_of(target.names[0]).name, slot)
-                    other = policy.target((name,))
+                    other = policy.target(target.names, slot=slot, limit=target.limit)
                     more = yield replace(effect, target=other, to=again, nonce=policy.nonce())
                     reply = [more[i] if i in again else vote for i, vote in enumerate(reply)]
 
@@ -73,7 +72,7 @@ def noting_one_slot(real: Callable[..., list[int]]) -> Callable[..., list[int]]:
         self: MemoryNode, target: LockKeys, slots: int, waits: int, **more: int
     ) -> list[int]:
         if waits:
-            self.waits[target.names[0]] = int(self.clock()) + waits
+            self.waits[target.entries[0]] = int(self.clock()) + waits
         return real(self, target, slots, 0, **more)
 
     return of_slots
