@@ -29,7 +29,7 @@ did, so the attempt is rolled back on all nodes before the exception goes on. On
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from . import completion
 from . import wait as waiting
@@ -37,7 +37,7 @@ from .commands import Acquire, Raise
 from .errors import LeaseLost, LockTaken, NodesUnavailable
 from .hold import give_back, undo, wake_next
 from .policy import Policy, milliseconds
-from .protocol import Answer, Grant, LockKeys, Sleep, Steps, Vote
+from .protocol import Answer, Grant, LockKeys, NextTry, Sleep, Steps, Vote
 from .quorum import (
     NO,
     YES,
@@ -62,9 +62,12 @@ from .quorum import (
     was_sent,
 )
 from .reasons import ReasonCode, because
+from .wait import NameLine
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from .wait import Line
 
 Refusal: TypeAlias = LockTaken | NodesUnavailable
 WaitsFor: TypeAlias = Literal["holder", "nodes"] | None
@@ -73,9 +76,62 @@ NONE: Final[frozenset[int]] = frozenset()  # one for all grants
 SPLITS: Final = 3  # retries after a split, for a caller that does not wait
 
 
+class Wanted(Protocol):
+    """What a caller wants of a lock: all its names (``Names``), or any slot (``limited.Slots``)."""
+
+    def first(self) -> NextTry:
+        """Return what the first attempt asks for."""
+
+    def choose(self, refusal: LockTaken, tried: NextTry, *, surely: bool) -> NextTry | None:
+        """Return what may be free though ``tried`` was refused; None: all that is wanted is held.
+
+        With ``surely``, nodes that were not heard count as those of a holder.
+        """
+
+    def line(self, refusal: LockTaken) -> Line[Any]:
+        """Return where the caller waits for a holder."""
+
+    def reserved(self, refusal: LockTaken) -> Iterator[NextTry]:
+        """Yield what a majority has reserved for a woken waiter."""
+
+    def held(self, refusal: LockTaken) -> LockTaken:
+        """Return the error for a caller that waits no longer."""
+
+
+class Names:
+    """All names of a plain lock, as ``acquire`` wants them."""
+
+    __slots__ = ("_policy", "_try")
+
+    def __init__(self, policy: Policy, target: LockKeys) -> None:
+        self._policy, self._try = policy, NextTry(target)
+
+    def first(self) -> NextTry:
+        """Return all names."""
+        return self._try
+
+    def choose(self, refusal: LockTaken, tried: NextTry, *, surely: bool) -> NextTry | None:
+        """Return all names again if no caller has them, because several split the nodes."""
+        split = is_split(refusal.votes, self._policy.majority, surely=surely)
+        return NextTry(tried.target, pauses=True) if split else None
+
+    def line(self, refusal: LockTaken) -> Line[Any]:
+        """Return where the caller waits for the name that was refused."""
+        return NameLine(self._policy, self._try.target, refusal)
+
+    def reserved(self, refusal: LockTaken) -> Iterator[NextTry]:
+        """Yield the names if a majority has one of them reserved."""
+        if majority_reserves(refusal.votes, self._policy.majority):
+            yield NextTry(self._try.target, woken=waiting.waited_for(refusal))
+
+    def held(self, refusal: LockTaken) -> LockTaken:
+        """Return the refusal as it is."""
+        return refusal
+
+
 def acquire(
     policy: Policy,
-    target: LockKeys,
+    wanted: Wanted,
     *,
     label: str,
     ttl: float,
@@ -86,8 +142,8 @@ def acquire(
 ) -> Steps[Grant]:
     """Attempt until granted or ``wait`` seconds are over; 0 does not wait.
 
-    While the names are held, the caller joins the wait queue (``wait``). When several attempts have
-    split the nodes between them, none of them has the names, so each caller tries again soon,
+    While the lock is held, the caller joins the wait queue (``wait``). When several attempts have
+    split the nodes between them, none of them has the lock, so each caller tries again soon,
     even one that does not wait. A caller that waits leaves the waiter that this process has just
     woken a head start.
 
@@ -100,23 +156,24 @@ def acquire(
             work was done; with ``thorough``.
 
     Raises:
-        LockTaken: the names were held to the end, or are, with "nodes"; or, with the code
-            "recorded", the work is done.
+        LockTaken: the names, or all slots, were held to the end, or are, with "nodes"; or, with the
+            code "recorded", the work is done.
         NodesUnavailable: at the end no majority could be asked; or, at once, with "holder", or none
             can vote before the end, because of the restart guard.
     """
-    give_up = policy.clock() + wait
-    wakeup, woken, splits, tries = "", 0, 0, 0
-    yield from waiting.head_start(policy, target, wait) if wait > 0 else ()
+    give_up, splits, tries = policy.clock() + wait, 0, 0
+    tried = wanted.first()
+    if wait > 0 and tried.target.slot is None:  # of several slots another one may be free
+        yield from waiting.head_start(policy, tried.target, wait)
     while True:
         patient = policy.clock() < give_up and waits_for != "nodes"
         grant, refusal = yield from attempt(
             policy,
-            target,
+            tried.target,
             label=label,
             ttl=ttl,
-            wakeup=wakeup,
-            woken=woken,
+            wakeup=tried.wakeup,
+            woken=tried.woken,
             patient=patient,
             thorough=thorough,
             puts_back=puts_back,
@@ -124,28 +181,39 @@ def acquire(
         if grant is not None:
             return grant  # no call between the grant and its owner: see attempt()
         assert refusal is not None  # one of the two
-        left, carried, wakeup = give_up - policy.clock(), wakeup, ""
+        left, woken = give_up - policy.clock(), tried.wakeup != ""
+        tried = tried._replace(wakeup="")
         # Four reasons to try again, each with its own pause: too few nodes replied …
         if isinstance(refusal, NodesUnavailable):
             yield sleep_or_raise(policy, refusal, tries, left=left, waits_for=waits_for)
             tries += 1
-        # … several attempts have split the nodes …
-        elif is_split(refusal.votes, policy.majority, surely=left > 0) and (
-            left > 0 or splits < SPLITS
-        ):
-            splits += 1
-            yield Sleep(policy.uniform(0.001, 0.01) * min(splits, 5))
-        # … a holder has the names: the queue wakes this caller …
+            continue
+        found = wanted.choose(refusal, tried, surely=left > 0)
+        # … nobody has what is chosen: several attempts have split the nodes, or a slot is free …
+        if found is not None and (not found.pauses or left > 0 or splits < SPLITS):
+            tried = found
+            if found.pauses:
+                splits += 1
+                yield Sleep(policy.uniform(0.001, 0.01) * min(splits, 5))
+        # … all is held: a queue wakes this caller …
         elif left > 0 and waits_for != "nodes":
-            woken = waiting.waited_for(refusal)
-            wakeup = yield from waiting.wait_for_turn(policy, target, refusal, give_up)
-        # … or they are reserved for a waiter that may be gone: its wake-up may be claimed, once.
+            tried = yield from waiting.wait_in_line(policy, wanted.line(refusal), give_up)
+        # … or reserved for a waiter that may be gone: its wake-up may be claimed, once.
         elif not patient:
-            if not carried and majority_reserves(refusal.votes, policy.majority):
-                woken = waiting.waited_for(refusal)
-                wakeup = yield from waiting.claim(policy, target, refusal)
-            if not wakeup:
-                raise refusal
+            tried = yield from _claimed(policy, wanted, refusal, woken=woken)
+
+
+def _claimed(policy: Policy, wanted: Wanted, refusal: LockTaken, *, woken: bool) -> Steps[NextTry]:
+    """Take a wake-up that no waiter has taken, and return what it opens.
+
+    Raises:
+        LockTaken: there is none; or the caller was woken, and has used its wake-up in vain.
+    """
+    for each in () if woken else wanted.reserved(refusal):
+        wakeup = yield from waiting.claim(policy, each, refusal.votes)
+        if wakeup:
+            return each._replace(wakeup=wakeup)
+    raise wanted.held(refusal)
 
 
 def adopt(policy: Policy, target: LockKeys, *, old: str, label: str, ttl: float) -> Steps[Grant]:

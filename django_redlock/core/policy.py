@@ -137,7 +137,9 @@ class Policy:
         nodes: tuple[int, ...] = ()
         for name in unique:  # locks of one name share the last two: leases are to be small
             entry, digest = name, zlib.crc32(name.encode())
-            nodes += self._nodes[digest % self.size]  # one for all slots: they are waited for at once
+            nodes += self._nodes[
+                digest % self.size
+            ]  # one for all slots: they are waited for at once
             if slot is not None:
                 entry = entry_of(name, slot)
                 digest = zlib.crc32(entry.encode())

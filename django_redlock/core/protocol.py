@@ -343,6 +343,24 @@ class LockKeys(NamedTuple):
         return label_with(label, self.limit) if self.limit else label
 
 
+class NextTry(NamedTuple):
+    """What the next attempt asks for.
+
+    Attributes:
+        target: the names, or one slot of a limited lock.
+        wakeup: the nonce that has woken the caller, of a lease that is over; or "".
+        woken: the index of the name for which it was woken.
+        pauses: True if some time is to pass before, so that callers do not chase each other.
+        refused: how many slots were refused in a row, without a pause.
+    """
+
+    target: LockKeys
+    wakeup: str = ""
+    woken: int = 0
+    pauses: bool = False
+    refused: int = 0
+
+
 class Grant(NamedTuple):
     """Proof that a majority gave the names to ``nonce``.
 

@@ -218,7 +218,9 @@ class MemoryNode:
         self.held = {name: due for name, due in self.held.items() if due > int(now)}
         for key, field, name in zip(target.keys, fields, target.entries, strict=True):
             self.fences[field] = number
-            self._set(key, f"{request.nonce}:{number}:{target.labelled(request.label)}", request.ttl)
+            self._set(
+                key, f"{request.nonce}:{number}:{target.labelled(request.label)}", request.ttl
+            )
             self.held[name] = int(now) + request.ttl
         return ["GRANTED", str(number)]
 
@@ -317,7 +319,11 @@ class MemoryNode:
         return [outcome, woken, *revoked]
 
     def _revoke(self, request: commands.Revoke) -> list[object]:
-        (key,), (name,), (queue,) = request.target.keys, request.target.entries, request.target.queues
+        (key,), (name,), (queue,) = (
+            request.target.keys,
+            request.target.entries,
+            request.target.queues,
+        )
         value = self.get(key)
         if value in (None, NEXT) or owner_of(value) != request.owner:
             return ["GONE"]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from django_redlock import LeaseLost, LockTaken, assert_locked, conf, current_lease, redlock
-from django_redlock.core import wait as waiting
+from django_redlock.core import limited
 from django_redlock.core.commands import Acquire
 from django_redlock.core.slots import MARK, entry_of
 from django_redlock.events import Event, EventKind, subscribe, unsubscribe
@@ -23,7 +23,7 @@ from django_redlock.inspection import revoke
 from django_redlock.inspection.survey import surveying
 from django_redlock.leases.lease import Lease
 from django_redlock.nodes.memory import MemoryNode
-from tests.simulation.mutants import Edit, Patch, with_edits
+from tests.simulation.mutants import Patch, with_edits
 from tests.support.waiting import eventually
 
 from .test_contracts import MAX_TTL, nothing_held, style, world
@@ -306,10 +306,22 @@ def test_who_waits_for_fewer_slots_keeps_nobody_from_another():
     overtaken(MAX_TTL)
 
 
+def in_one_line(real: Callable[..., None]) -> Callable[..., None]:
+    """All waiters for a slot of a name stand in one line of their process."""
+
+    def init(self: limited.SlotLine, *args: Any) -> None:
+        real(self, *args)
+        self.waiter.queue = self.waiter.queues[0]
+
+    return init
+
+
 def test_one_line_for_all_limits_is_noticed():
     """A broken variant: who stands behind a smaller limit looks at no node until it has left."""
-    one = Edit(waiting, "wait_for_slot", "len(slots))}", "0)}")
-    with with_edits(one), pytest.raises(AssertionError):
+    with (
+        with_edits(Patch(limited.SlotLine, "__init__", in_one_line)),
+        pytest.raises(AssertionError),
+    ):
         overtaken(2.0)
 
 

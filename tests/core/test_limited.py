@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from django_redlock.core import limited
+from django_redlock.core import acquire, limited
 from django_redlock.core import wait as waiting
 from django_redlock.core.acquire import SPLITS
 from django_redlock.core.commands import Acquire, SlotsLeft
@@ -54,7 +54,7 @@ class SlotTable(Table):
     def take(self, limit: int = 3, wait: float = 0.0, **options: Any) -> Any:
         """Steps to take a slot of "a"."""
         slots = limited.Slots(self.policy, "a", limit)
-        return limited.acquire_slot(self.policy, slots, label="me", ttl=10.0, wait=wait, **options)
+        return acquire.acquire(self.policy, slots, label="me", ttl=10.0, wait=wait, **options)
 
     def _votes(self, ask: Request, words: object) -> list[Vote]:
         each = words if isinstance(words, list) else [words] * self.size
@@ -381,14 +381,14 @@ def to_slot_0(real: Callable[..., Any]) -> Callable[..., Any]:
     return lambda policy, target, which: real(policy, target._replace(slot=0), which)
 
 
-def for_its_wish(real: Callable[..., Any]) -> Callable[..., Any]:
-    """A wake-up is used for a slot at random, not for that of its list."""
+def for_the_first(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A wake-up is used for the first slot, not for that of its list."""
 
-    def wait(*args: Any) -> Any:
-        _, wakeup = yield from real(*args)
-        return 0, wakeup
+    def next_try(self: limited.SlotLine, wakeup: str) -> Any:
+        self.waiter.which = 0
+        return real(self, wakeup)
 
-    return wait
+    return next_try
 
 
 @pytest.mark.parametrize(
@@ -399,14 +399,17 @@ def for_its_wish(real: Callable[..., Any]) -> Callable[..., Any]:
             test_a_slot_that_a_minority_calls_free_is_none,
         ),
         (
-            Patch(waiting, "free_slots_in", by_any_node),
+            Patch(limited, "free_slots_in", by_any_node),
             test_a_look_goes_to_all_nodes_and_is_about_all_slots,
         ),
         (
-            Patch(waiting, "wake_next", to_slot_0),
+            Patch(limited, "wake_next", to_slot_0),
             test_an_interrupted_waiter_passes_its_wake_up_on_to_the_list_of_its_slot,
         ),
-        (Patch(waiting, "wait_for_slot", for_its_wish), test_a_wake_up_opens_the_slot_of_its_list),
+        (
+            Patch(limited.SlotLine, "next_try", for_the_first),
+            test_a_wake_up_opens_the_slot_of_its_list,
+        ),
         (
             Patch(limited, "_free", lambda _: lambda votes, majority, slot: []),
             lambda: test_a_slot_that_a_majority_calls_free_is_wished_next(0.0),

@@ -112,7 +112,7 @@ def count_all_slots() -> None:
     """Count the votes of a name and not of a slot: each node admits in whatever slot is free."""
     from dataclasses import replace
 
-    from django_redlock.core import acquire, limited
+    from django_redlock.core import acquire
     from django_redlock.core.commands import Acquire
     from django_redlock.core.protocol import Answer
 
@@ -135,7 +135,7 @@ def count_all_slots() -> None:
                     more = yield replace(effect, target=other, to=frozenset(again), waits=0)
                     reply = [more[i] if i in again else vote for i, vote in enumerate(reply)]
 
-    limited.attempt = attempt  # type: ignore[attr-defined]
+    vars(acquire).update(attempt=attempt)
 
 
 # -- what they saw --------------------------------------------------------------------------------

@@ -371,8 +371,8 @@ def sleeping_through_the_end(real: Callable[..., Steps[Any]]) -> Callable[..., S
 def looking_at_one_node(real: Callable[..., Steps[Any]]) -> Callable[..., Steps[Any]]:
     """Believe the node whose queue the waiter is in."""
 
-    def look(policy: Policy, target: LockKeys, which: int, order: list[int]) -> Steps[Any]:
-        looked = yield from real(policy, target, which, order)
+    def look(policy: Policy, line: Any, order: list[int]) -> Steps[Any]:
+        looked = yield from real(policy, line, order)
         return {place: looked[place] for place in [i for i in order if i in looked][:1]}
 
     return look

@@ -81,11 +81,12 @@ def noting_one_slot(real: Callable[..., list[int]]) -> Callable[..., list[int]]:
 def using_it_for_the_first_slot(real: Callable[..., Any]) -> Callable[..., Any]:
     """Use the wake-up of any list for the first slot."""
 
-    def wait(*args: Any) -> Steps[tuple[int, str]]:
-        slot, wakeup = yield from real(*args)
-        return 0 if wakeup else slot, wakeup
+    def next_try(self: limited.SlotLine, wakeup: str) -> Any:
+        if wakeup:
+            self.waiter.which = 0
+        return real(self, wakeup)
 
-    return wait
+    return next_try
 
 
 WAITING: Final = (
@@ -185,7 +186,7 @@ WAITING: Final = (
         1200,
         (
             waiting,
-            "wait_for_turn",
+            "wait_in_line",
             rules.undoing(lambda undo, thrown, _: None if thrown else undo),
         ),
         (
@@ -262,7 +263,7 @@ WAITING: Final = (
         "A node grants whatever slot is free, and the votes of all slots count together.",
         "queued-for-slots",
         60,
-        (limited, "attempt", counting_all_slots),
+        (acquire, "attempt", counting_all_slots),
     ),
     mutant(
         "one-word-for-all-slots",
@@ -283,6 +284,6 @@ WAITING: Final = (
         "A wake-up is used for another slot than that of its list.",
         "queued-for-slots",
         60,
-        (waiting, "wait_for_slot", using_it_for_the_first_slot),
+        (limited.SlotLine, "next_try", using_it_for_the_first_slot),
     ),
 )
