@@ -79,8 +79,9 @@ SPLITS: Final = 3  # retries after a split, for a caller that does not wait
 class Wanted(Protocol):
     """What a caller wants of a lock: all its names (``Names``), or any slot (``limited.Slots``)."""
 
+    @property
     def first(self) -> NextTry:
-        """Return what the first attempt asks for."""
+        """What the first attempt asks for."""
 
     def choose(self, refusal: LockTaken, tried: NextTry, *, surely: bool) -> NextTry | None:
         """Return what may be free though ``tried`` was refused; None: all that is wanted is held.
@@ -101,31 +102,25 @@ class Wanted(Protocol):
 class Names:
     """All names of a plain lock, as ``acquire`` wants them."""
 
-    __slots__ = ("_policy", "_try")
+    __slots__ = ("_policy", "first")
 
     def __init__(self, policy: Policy, target: LockKeys) -> None:
-        self._policy, self._try = policy, NextTry(target)
+        self._policy = policy
+        self.first: Final = NextTry(target)
 
-    def first(self) -> NextTry:
-        """Return all names."""
-        return self._try
-
-    def choose(self, refusal: LockTaken, tried: NextTry, *, surely: bool) -> NextTry | None:
-        """Return all names again if no caller has them, because several split the nodes."""
+    def choose(self, refusal: LockTaken, _: NextTry, *, surely: bool) -> NextTry | None:
+        # Several callers have split the nodes between them: nobody has the names.
         split = is_split(refusal.votes, self._policy.majority, surely=surely)
-        return NextTry(tried.target, pauses=True) if split else None
+        return self.first._replace(pauses=True) if split else None
 
-    def line(self, refusal: LockTaken) -> Line[Any]:
-        """Return where the caller waits for the name that was refused."""
-        return NameLine(self._policy, self._try.target, refusal)
+    def line(self, refusal: LockTaken) -> NameLine:
+        return NameLine(self._policy, self.first.target, refusal)
 
     def reserved(self, refusal: LockTaken) -> Iterator[NextTry]:
-        """Yield the names if a majority has one of them reserved."""
         if majority_reserves(refusal.votes, self._policy.majority):
-            yield NextTry(self._try.target, woken=waiting.waited_for(refusal))
+            yield self.first._replace(woken=waiting.waited_for(refusal))
 
     def held(self, refusal: LockTaken) -> LockTaken:
-        """Return the refusal as it is."""
         return refusal
 
 
@@ -162,7 +157,7 @@ def acquire(
             can vote before the end, because of the restart guard.
     """
     give_up, splits, tries = policy.clock() + wait, 0, 0
-    tried = wanted.first()
+    tried = wanted.first
     if wait > 0 and tried.target.slot is None:  # of several slots another one may be free
         yield from waiting.head_start(policy, tried.target, wait)
     while True:
@@ -342,7 +337,7 @@ def _roll_back(
     woken: int | None,
 ) -> Steps[None]:
     """Undo what was granted, and wake the next waiters if that is for this attempt to do."""
-    wake = ours_to_wake(evidence, policy.majority, names=len(target.names), woken=woken)
+    wake = ours_to_wake(evidence, policy.majority, names=len(target.keys), woken=woken)
     if (touched or woken is not None) and wake:
         yield undo(policy, target, nonce, sent_to(votes), touched=touched, wake=wake)
     elif touched:

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 from .policy import milliseconds
 from .protocol import Answer, Command, LockKeys, Request, Vote, Wire, message
 from .reasons import Reason, ReasonCode, because
-from .slots import without_limit
+from .slots import label_with, without_limit
 
 # An enum's member costs five times a name.
 YES: Final = Answer.YES
@@ -154,7 +154,7 @@ class NamesRequest(Request):
 
     @property
     def count(self) -> int:
-        return len(self.target.names)
+        return len(self.target.keys)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         return _counted(node, self, reply)
@@ -198,19 +198,21 @@ class Acquire(NamesRequest):
         return 0 if self.old else self.target.limit
 
     def wire(self) -> Wire:
-        target = self.target
+        target, label, slots = self.target, self.label, 0
+        if target.limit:
+            label, slots = label_with(label, target.limit), self.slots
         argv = (
             str(self.wish),
             str(self.slack),
             str(self.ttl),
-            target.labelled(self.label),
+            label,
             self.old,
             self.opener,
             str(self.waits),
             *target.fields,
             *target.entries,
         )
-        if slots := self.slots:
+        if slots:
             argv += (str(slots),)
         return (target.fences, target.held, target.waits, *target.keys), argv
 
@@ -330,7 +332,7 @@ class Extend(Request):
             keys += lease.target.keys
         argv: list[str] = []
         for nonce, target, ttl in self.leases:
-            argv += [nonce, str(ttl), str(len(target.names)), *target.entries]
+            argv += [nonce, str(ttl), str(len(target.keys)), *target.entries]
         return tuple(keys), tuple(argv)
 
     @property
@@ -396,7 +398,7 @@ class Heal(NamesRequest):
         return (target.fences, target.held, *target.keys), (
             str(self.fence),
             str(self.ttl),
-            target.labelled(self.label),
+            label_with(self.label, target.limit),
             *target.fields,
             *target.entries,
         )
@@ -435,7 +437,7 @@ class Release(NamesRequest):
     @property
     def flags(self) -> str:
         """Return a digit for each name: 0 wake nobody, 1 wake."""
-        wake, count = self.wake, len(self.target.names)
+        wake, count = self.wake, len(self.target.keys)
         if wake is None:  # as nearly always
             return "1" * count
         return "".join(["1" if i in wake else "0" for i in range(count)])
@@ -547,7 +549,7 @@ class Complete(NamesRequest):
     granted: int = 0
 
     def usual_reply(self) -> bytes:
-        count = len(self.target.names)
+        count = len(self.target.keys)
         return f"*3\r\n$32\r\n{self.nonce}\r\n$8\r\nRECORDED\r\n:{count}\r\n".encode()
 
     def wire(self) -> Wire:

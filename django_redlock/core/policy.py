@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from .protocol import LockKeys
+from .protocol import LockKeys, one_or_all
 from .quorum import majority_of
 from .slots import entry_of
 
@@ -131,21 +131,20 @@ class Policy:
         Those of a slot, if one is given; see ``LockKeys``.
         """
         unique = tuple(names) if len(names) == 1 else tuple(dict.fromkeys(names))
+        entries = unique if slot is None else (entry_of(unique[0], slot),)
         lock = f"{self.prefix}lock:"
         keys: tuple[str, ...] = ()
         fields: tuple[str, ...] = ()
         nodes: tuple[int, ...] = ()
-        for name in unique:  # locks of one name share the last two: leases are to be small
-            entry, digest = name, zlib.crc32(name.encode())
-            nodes += self._nodes[
-                digest % self.size
-            ]  # one for all slots: they are waited for at once
-            if slot is not None:
-                entry = entry_of(name, slot)
+        for name, entry in zip(unique, entries, strict=True):
+            digest = zlib.crc32(name.encode())
+            nodes += self._nodes[digest % self.size]
+            if slot is not None:  # a counter of its own; a waiter waits for all slots at one node
                 digest = zlib.crc32(entry.encode())
             keys += (lock + entry,)
-            fields += FIELDS[digest % COUNTERS]
-        return LockKeys(unique, *self._shared, keys, fields, nodes, template, slot, limit)
+            fields += FIELDS[digest % COUNTERS]  # all locks share these tuples: leases are small
+        counters, more = (keys, fields, nodes), (template, slot, limit)
+        return LockKeys(one_or_all(unique), entries, *self._shared, *counters, *more)
 
 
 def looks_like_milliseconds(seconds: float) -> bool:

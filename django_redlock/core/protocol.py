@@ -21,7 +21,6 @@ from typing import (
 )
 
 from .reasons import Reason, code_of, describe
-from .slots import entry_of, label_with
 
 T = TypeVar("T")
 NONCE: Final = re.compile(r"[0-9a-f]{32}")  # what ``Policy.nonce`` makes
@@ -302,7 +301,8 @@ class LockKeys(NamedTuple):
     """The names of one lock, with their keys and counters on the nodes.
 
     Attributes:
-        names: as the user wrote them.
+        name: the single name, or all of them, as the user wrote them.
+        entries: what stands for each name in the indexes of a node.
         queue: the text with which the key of each wait queue begins.
         fields: the counters of the names.
         queue_nodes: the index of the node on which the waiters of each name queue.
@@ -311,7 +311,8 @@ class LockKeys(NamedTuple):
         limit: what the caller takes for the number of slots; 0: it is a plain lock, or unknown.
     """
 
-    names: tuple[str, ...]
+    name: str | tuple[str, ...]
+    entries: tuple[str, ...]
     fences: str
     held: str
     waits: str
@@ -324,23 +325,14 @@ class LockKeys(NamedTuple):
     limit: int = 0
 
     @property
-    def entries(self) -> tuple[str, ...]:
-        """Return what stands for each name in the indexes of a node; a lease is to be small."""
-        return self.names if self.slot is None else (entry_of(self.names[0], self.slot),)
+    def names(self) -> tuple[str, ...]:
+        """Return the names as the user wrote them, a tuple also where there is only one."""
+        return (self.name,) if isinstance(self.name, str) else self.name
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """Return the keys of the wait queues."""
+        """Return the keys of the wait queues; made when asked for, for a lease is to be small."""
         return tuple(map(self.queue.__add__, self.entries))
-
-    @property
-    def name(self) -> str | tuple[str, ...]:
-        """Return the single name, or all of them."""
-        return one_or_all(self.names)
-
-    def labelled(self, label: str) -> str:
-        """Return an owner label as the keys have it."""
-        return label_with(label, self.limit) if self.limit else label
 
 
 class NextTry(NamedTuple):

@@ -45,8 +45,8 @@ def slot_of(entry: str) -> Slot:
 
 
 def label_with(label: str, limit: int) -> str:
-    """Return an owner label that tells what its holder takes for k."""
-    return f"{label}{MARK}{limit}"
+    """Return an owner label as a key has it, with what its holder takes for k; 0: with nothing."""
+    return f"{label}{MARK}{limit}" if limit else label
 
 
 def label_of(label: str) -> tuple[str, int | None]:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from .errors import LockTaken
     from .policy import Policy
-    from .protocol import LockKeys, Request, Steps, Votes
+    from .protocol import LockKeys, Steps, Votes
 
 T = TypeVar("T")  # what a node tells of a lock
 
@@ -98,11 +98,7 @@ class Line(Generic[T]):
         raise NotImplementedError
 
     def next_try(self, wakeup: str) -> NextTry:
-        """Return what is tried next, by a caller that this nonce woke, or none."""
-        raise NotImplementedError
-
-    def pass_on(self) -> Request:
-        """Return the request that wakes the next waiter in place of this one."""
+        """Return what is tried next: what was found free, or what this nonce opens."""
         raise NotImplementedError
 
 
@@ -124,7 +120,8 @@ def wait_in_line(policy: Policy, line: Line[T], until: float) -> Steps[NextTry]:
     except BaseException:
         wakeup = _wakeup_in((yield LeaveQueue(waiter)))
         if wakeup:  # our turn, which is not used
-            yield line.pass_on()
+            unused = line.next_try(wakeup)
+            yield wake_next(policy, unused.target, unused.woken)
         raise
     return line.next_try(_wakeup_in(wakeup))
 
@@ -219,19 +216,15 @@ class NameLine(Line["float | None"]):
         return gone >= majority or len(heard) - gone > len(votes) - majority
 
     def read(self, looks: Sequence[Vote]) -> dict[int, float | None]:
-        """Return the seconds that nodes told."""
         return {i: vote.left for i, vote in enumerate(looks) if vote.answer is Answer.YES}
 
     def free_in(
         self, told: Mapping[int, float | None], node: int, *, blocked: bool
     ) -> float | None:
-        """Return the seconds until the key is gone on the node that the caller waits at.
-
-        That a node which has not refused lacks the key is no news: it may never have had it. But a
-        release that was lost on this one node has freed the name all the same.
-        """
+        # A node that has not refused and lacks the key is no news: it may never have had it.
         ends = told[node]
         news = _is_gone(ends) and (blocked or node in self.told)
+        # A release that was lost on this one node has freed the name all the same.
         if news or sum(map(_is_gone, told.values())) >= self.policy.majority:
             return 0.0
         if _is_gone(ends):
@@ -239,12 +232,7 @@ class NameLine(Line["float | None"]):
         return math.inf if ends is None else ends
 
     def next_try(self, wakeup: str) -> NextTry:
-        """Return the same names again."""
         return NextTry(self.target, wakeup, self.which)
-
-    def pass_on(self) -> Request:
-        """Return the request that wakes the next waiter for the name."""
-        return wake_next(self.policy, self.target, self.which)
 
 
 def _is_gone(left: float | None) -> bool:

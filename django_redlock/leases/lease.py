@@ -221,8 +221,7 @@ class Lease:
     @property
     def names(self) -> tuple[str, ...]:
         """All names of the lease, a tuple also where there is only one."""
-        name = self.name
-        return (name,) if isinstance(name, str) else name
+        return self.grant.target.names
 
     @property
     def slot(self) -> int | None:

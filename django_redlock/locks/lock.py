@@ -252,8 +252,9 @@ class Lock:
         return make_lease(backend, steps, options, block, self.template)
 
     def _wanted_by(self, policy: Policy) -> Wanted:
-        if self.limit is not None:
-            return limited.Slots(policy, self.names[0], self.limit, self.template)
+        limit = self._options.limit
+        if limit is not None:
+            return limited.Slots(policy, self.names[0], limit, self.template)
         return acquire.Names(policy, policy.target(self.names, self.template))
 
     def state(self) -> LockState:

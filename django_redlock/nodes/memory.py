@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from django_redlock.core.commands import ANY_TASK
 from django_redlock.core.protocol import WITH_EPOCH, Answer, LockKeys, Request, Vote, Wakeup
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.core.slots import entry_of
+from django_redlock.core.slots import entry_of, label_with
 from django_redlock.interruption import Latch, drain
 
 from .background import reset_in_child
@@ -216,11 +216,10 @@ class MemoryNode:
             *(self.fences.get(field, 0) + 1 for field in fields),
         )
         self.held = {name: due for name, due in self.held.items() if due > int(now)}
+        label = label_with(request.label, target.limit)
         for key, field, name in zip(target.keys, fields, target.entries, strict=True):
             self.fences[field] = number
-            self._set(
-                key, f"{request.nonce}:{number}:{target.labelled(request.label)}", request.ttl
-            )
+            self._set(key, f"{request.nonce}:{number}:{label}", request.ttl)
             self.held[name] = int(now) + request.ttl
         return ["GRANTED", str(number)]
 
@@ -228,8 +227,8 @@ class MemoryNode:
         self, target: LockKeys, slots: int, waits: int, *, reserved: int | None = None
     ) -> list[int]:
         """Return the pttl of each slot, or ``reserved``, and note that each has a waiter."""
-        (key,), (entry,), (name,) = target.keys, target.entries, target.names
-        entries = [entry_of(name, slot) for slot in range(slots)]
+        (key,), (entry,) = target.keys, target.entries
+        entries = [entry_of(str(target.name), slot) for slot in range(slots)]
         keys = [key.removesuffix(entry) + each for each in entries]
         if waits:
             self.waits |= dict.fromkeys(entries, int(self.clock()) + waits)
@@ -288,7 +287,8 @@ class MemoryNode:
             return ["EMPTY"]
         if not self._free_or_mine(target.keys, request.nonce):
             return ["GONE"]
-        mine = f"{request.nonce}:{request.fence}:{target.labelled(request.label)}"
+        label = label_with(request.label, target.limit)
+        mine = f"{request.nonce}:{request.fence}:{label}"
         for key, field, name in zip(target.keys, target.fields, target.entries, strict=True):
             self.fences[field] = max(self.fences.get(field, 0), request.fence)
             value = self.get(key)

@@ -348,8 +348,8 @@ def counting_on_each_node(real: Callable[..., list[object]]) -> Callable[..., li
     def grant(self: MemoryNode, request: Acquire, *epoch: int) -> list[object]:
         answer: list[object] = ["GONE"]
         for slot in range(request.slots):
-            key = f"redlock:lock:{entry_of('name', slot)}"
-            target = request.target._replace(slot=slot, keys=(key,))
+            entry = entry_of("name", slot)
+            target = request.target._replace(entries=(entry,), keys=(f"redlock:lock:{entry}",))
             answer = real(self, replace(request, target=target), *epoch)
             if answer[0] == "GRANTED":
                 break

@@ -125,8 +125,9 @@ def test_a_free_slot_costs_one_attempt():
     target = grant.target
     assert (target.name, target.slot, target.limit) == ("a", table.wished[0], 3)
     assert target.entries == (entry_of("a", target.slot),)
-    assert (grant.label, target.labelled(grant.label)) == ("me", label_with("me", 3))
-    assert grants(table)[0].slots == 3
+    (ask,) = grants(table)
+    assert (grant.label, ask.slots) == ("me", 3)
+    assert label_with("me", 3) in ask.wire()[1]
 
 
 @pytest.mark.parametrize("wait", [0.0, 5.0])
@@ -378,7 +379,9 @@ def by_any_node(_: object) -> Callable[..., list[float]]:
 
 def to_slot_0(real: Callable[..., Any]) -> Callable[..., Any]:
     """A wake-up is passed on for the first slot, whichever it was for."""
-    return lambda policy, target, which: real(policy, target._replace(slot=0), which)
+    return lambda policy, target, which: real(
+        policy, target._replace(entries=(entry_of("a", 0),)), which
+    )
 
 
 def for_the_first(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -403,7 +406,7 @@ def for_the_first(real: Callable[..., Any]) -> Callable[..., Any]:
             test_a_look_goes_to_all_nodes_and_is_about_all_slots,
         ),
         (
-            Patch(limited, "wake_next", to_slot_0),
+            Patch(waiting, "wake_next", to_slot_0),
             test_an_interrupted_waiter_passes_its_wake_up_on_to_the_list_of_its_slot,
         ),
         (

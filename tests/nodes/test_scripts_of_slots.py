@@ -48,8 +48,9 @@ def blurred(answer: Any) -> list[Any]:
 def of_slot(which: int, name: str = NAME, limit: int = len(SLOTS)) -> LockKeys:
     """The keys of a slot."""
     found = target(SLOTS[which : which + 1])
-    key = f"{LOCK}{entry_of(name, which)}"
-    return found._replace(names=(name,), keys=(key,), slot=which, limit=limit)
+    entry = entry_of(name, which)
+    named = found._replace(name=name, entries=(entry,), keys=(f"{LOCK}{entry}",))
+    return named._replace(slot=which, limit=limit)
 
 
 def wish(pair: Pair, nonce: str, which: int, *, waits: int = 0, opener: str = "") -> list[Any]:

@@ -200,7 +200,7 @@ def keeping_duplicates(real: Callable[..., LockKeys]) -> Callable[..., LockKeys]
             return (getattr(one, what)[0] for one in each)
 
         parts: dict[str, Any] = {
-            what: tuple(all_of(what)) for what in ("names", "keys", "fields", "queue_nodes")
+            what: tuple(all_of(what)) for what in ("entries", "keys", "fields", "queue_nodes")
         }
         return each[0]._replace(**parts)
 
