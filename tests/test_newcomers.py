@@ -474,7 +474,7 @@ def test_a_name_that_looks_unfilled_is_logged_once(orders, caplog, monkeypatch):
             pass
     told = [record.args[0] for record in caplog.records if "looks unfilled" in record.msg]
     assert told[: len(pieces)] == pieces
-    assert len(told) == advice.MOST_TOLD
+    assert len(told) == advice.MOST_WARNED
 
 
 def test_a_misspelt_campaign_is_logged_once(orders, caplog, monkeypatch):  # noqa: F811

@@ -46,7 +46,6 @@ from .quorum import (
     all_heard,
     answer_of,
     count,
-    counting,
     fence_of,
     free_in,
     granted_or_not,
@@ -60,6 +59,7 @@ from .quorum import (
     sent_to,
     unheard,
     was_sent,
+    with_majority,
 )
 from .reasons import ReasonCode, because
 from .wait import NameLine
@@ -274,12 +274,12 @@ def attempt(
     touched = policy.everyone
     usual = adopted_or_not if old else recorded_or_heard if thorough else granted_or_not
     tells = patient or (target.slot is not None and not old)  # a refusal tells of all slots
-    worth = counting(unheard, policy.majority, patient=tells)
+    worth = with_majority(unheard, policy.majority, patient=tells)
     try:
         start = policy.clock()
         votes = yield Acquire(
             nonce,
-            all_heard if puts_back else counting(usual, policy.majority),
+            all_heard if puts_back else with_majority(usual, policy.majority),
             target,
             wish=policy.wall(),
             slack=int(policy.slack * 1_000_000),

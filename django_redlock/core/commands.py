@@ -136,7 +136,7 @@ def _counted(node: str, request: Request, reply: list[Any]) -> Vote | None:
     return Vote(node, YES) if items and is_count(items[0], request.count) else None
 
 
-def _told_why(vote: Vote | None, more: list[Any]) -> Vote | None:
+def _with_reason(vote: Vote | None, more: list[Any]) -> Vote | None:
     """Return the vote with why the lease was revoked, if a reply tells that behind its items."""
     if vote is None or not more:
         return vote
@@ -447,12 +447,12 @@ class Release(NamesRequest):
             return None
         _, outcome, woken, *more = reply
         if outcome == self.done:
-            return _told_why(freed(node, woken), more)
+            return _with_reason(freed(node, woken), more)
         gone = outcome == b"GONE" and not more
         return Vote(node, NO, reason=GONE, woken=woken) if gone else None
 
 
-@functools.lru_cache(maxsize=1024)  # one for many releases, as ``quorum.counting``
+@functools.lru_cache(maxsize=1024)  # one for many releases, as ``quorum.with_majority``
 def freed(node: str, woken: int) -> Vote:
     """Return the vote of a node that released, with for how many names it found a waiter."""
     return Vote(node, YES, woken=woken)
@@ -471,7 +471,7 @@ class Rest(NamesRequest):
         return (self.target.held, *self.target.keys), (str(self.rest), *self.target.entries)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        return _told_why(_counted(node, self, reply[:3]), reply[3:])
+        return _with_reason(_counted(node, self, reply[:3]), reply[3:])
 
     def later(self, seconds: float) -> Request:
         return replace(self, rest=max(1, self.rest - milliseconds(seconds)))
@@ -558,7 +558,7 @@ class Complete(NamesRequest):
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         end = 2 if reply[1] == b"GONE" else len(reply)
-        return _told_why(_counted(node, self, reply[:end]), reply[end:])
+        return _with_reason(_counted(node, self, reply[:end]), reply[end:])
 
 
 # -- marking queued tasks ---------------------------------------------------------------------

@@ -68,13 +68,13 @@ class Slots:
         return SlotLine(self._policy, self, refusal.votes)
 
     def reserved(self, refusal: LockTaken) -> Iterator[NextTry]:
-        nodes = Counter(slot for each in _told(refusal.votes).values() for slot in each.reserved)
+        nodes = Counter(slot for each in _lefts(refusal.votes).values() for slot in each.reserved)
         for slot, count in nodes.items():
             if count >= self._policy.majority:
                 yield NextTry(self[slot])
 
     def held(self, refusal: LockTaken) -> LockTaken:
-        ends = _free_in(_told(refusal.votes), self._policy.majority)
+        ends = _free_in(_lefts(refusal.votes), self._policy.majority)
         if not ends or min(ends) <= 0:  # split, or others were faster
             return refusal
         left = min(ends)
@@ -104,14 +104,14 @@ class SlotLine(Line["SlotsLeft"]):
         # A waiter with another limit stands in another line: its first one blocks on other lists.
         waiter = Waiter(f"{queues[0]} of {slots.limit}", first.template, queues)
         waiter.which = _one_of(policy, range(slots.limit))
-        super().__init__(policy, first, waiter, order, _told(votes))
+        super().__init__(policy, first, waiter, order, _lefts(votes))
 
     def read(self, looks: Sequence[Vote]) -> dict[int, SlotsLeft]:
-        return _told(looks, Answer.YES)
+        return _lefts(looks, Answer.YES)
 
-    def free_in(self, told: Mapping[int, SlotsLeft], node: int, *, blocked: bool) -> float:  # noqa: ARG002
+    def free_in(self, lefts: Mapping[int, SlotsLeft], node: int, *, blocked: bool) -> float:  # noqa: ARG002
         # Unlike a waiter for one name, this one can tell nothing from one node that lacks a key.
-        ends = _free_in(told, self.policy.majority)
+        ends = _free_in(lefts, self.policy.majority)
         if free := [slot for slot, end in enumerate(ends) if end <= 0]:
             self.waiter.which = _one_of(self.policy, free)
         return min(ends)
@@ -124,14 +124,14 @@ def _one_of(policy: Policy, slots: Sequence[int]) -> int:
     return slots[int(policy.uniform(0, len(slots))) % len(slots)]
 
 
-def _told(votes: Sequence[Vote], answer: Answer = Answer.NO) -> dict[int, SlotsLeft]:
-    """Return what the nodes that voted so have told of the slots, by node."""
+def _lefts(votes: Sequence[Vote], answer: Answer = Answer.NO) -> dict[int, SlotsLeft]:
+    """Return what the nodes that voted so have said of the slots, by node."""
     return {i: vote.result for i, vote in enumerate(votes) if vote.answer is answer and vote.result}
 
 
-def _free_in(told: Mapping[int, SlotsLeft], majority: int) -> list[float]:
+def _free_in(lefts: Mapping[int, SlotsLeft], majority: int) -> list[float]:
     """Return the seconds until a majority of the nodes says that each slot is free."""
-    return free_slots_in([each.left for each in told.values()], majority)
+    return free_slots_in([each.left for each in lefts.values()], majority)
 
 
 def _free(votes: Sequence[Vote], majority: int, slot: int) -> list[int]:
@@ -141,7 +141,7 @@ def _free(votes: Sequence[Vote], majority: int, slot: int) -> list[int]:
     """
     unknown = sum(vote.answer is Answer.UNKNOWN and vote.sent for vote in votes)
     for missing in dict.fromkeys((0, unknown)):
-        ends = _free_in(_told(votes), max(1, majority - missing))
+        ends = _free_in(_lefts(votes), max(1, majority - missing))
         if free := [i for i, end in enumerate(ends) if end <= 0 and i != slot]:
             return free
     return []
@@ -149,5 +149,5 @@ def _free(votes: Sequence[Vote], majority: int, slot: int) -> list[int]:
 
 def _not_taken(votes: Sequence[Vote], slot: int) -> list[int]:
     """Return the slots that no node calls taken; the one that was wished, if there is none."""
-    lefts = zip(*[each.left for each in _told(votes).values()], strict=True)
+    lefts = zip(*[each.left for each in _lefts(votes).values()], strict=True)
     return [i for i, each in enumerate(lefts) if all(left == 0 for left in each)] or [slot]

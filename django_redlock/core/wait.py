@@ -40,7 +40,7 @@ from .protocol import (
     Waiter,
     Wakeup,
 )
-from .quorum import counting
+from .quorum import with_majority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +64,7 @@ class Line(Generic[T]):
         target, which: the name that is looked at, and its index; or the first of all slots.
         waiter: what stands in the queues.
         order: the nodes to block on, the first of them first.
-        told: what the nodes that refused have told, by node.
+        lefts: what each node that refused has said: for how long the lock is taken there.
         arrived: the time when the caller was refused, on ``Policy.clock``.
         is_clear: the rule by which the replies to a look are enough.
     """
@@ -78,20 +78,20 @@ class Line(Generic[T]):
         target: LockKeys,
         waiter: Waiter,
         order: list[int],
-        told: Mapping[int, T],
+        lefts: Mapping[int, T],
     ) -> None:
         self.policy, self.target, self.waiter = policy, target, waiter
-        self.order, self.told, self.arrived = order, told, policy.clock()
+        self.order, self.lefts, self.arrived = order, lefts, policy.clock()
 
     def read(self, looks: Sequence[Vote]) -> Mapping[int, T]:
-        """Return what the nodes told that were looked at, by node."""
+        """Return what each node has said that was looked at."""
         raise NotImplementedError
 
-    def free_in(self, told: Mapping[int, T], node: int, *, blocked: bool) -> float | None:
+    def free_in(self, lefts: Mapping[int, T], node: int, *, blocked: bool) -> float | None:
         """Return the seconds until an attempt is worth it; 0: now; None: wait at another node.
 
         Args:
-            told: what the nodes have told, by node.
+            lefts: what each node has said.
             node: the first of them in ``order``.
             blocked: whether the caller has already blocked on a node.
         """
@@ -105,8 +105,8 @@ class Line(Generic[T]):
 def wait_in_line(policy: Policy, line: Line[T], until: float) -> Steps[NextTry]:
     """Join the line of this process, wait at the nodes as its first one, and leave.
 
-    Waits until another attempt is worth it, or until ``until``, on ``Policy.clock``. A wake-up is
-    passed on by an interruption.
+    The wait ends when another attempt is worth it, or at ``until``, on ``Policy.clock``. An
+    interrupted waiter passes its wake-up on.
     """
     waiter = line.waiter
     try:
@@ -128,19 +128,19 @@ def wait_in_line(policy: Policy, line: Line[T], until: float) -> Steps[NextTry]:
 
 def _at_the_nodes(policy: Policy, line: Line[T], until: float) -> Steps[str]:
     """Look at the nodes, block on one, and look again; return the nonce of a wake-up, or ""."""
-    order, told = line.order, None
-    if order[0] in line.told and policy.clock() - line.arrived <= FRESH:
-        told = line.told  # the refusal has noted that the name has a waiter, as a look does
+    order, lefts = line.order, None
+    if order[0] in line.lefts and policy.clock() - line.arrived <= FRESH:
+        lefts = line.lefts  # the refusal has noted that the name has a waiter, as a look does
     broken, blocked = 0, False
     while (left := until - policy.clock()) > 0:
-        if told is None:
-            told = yield from _look(policy, line, order)
-        node = next((i for i in order if i in told), None)
+        if lefts is None:
+            lefts = yield from _look(policy, line, order)
+        node = next((i for i in order if i in lefts), None)
         if node is None:
             yield Sleep(min(left, policy.uniform(0.05, 0.1)))
             return ""
-        ends = line.free_in(told, node, blocked=blocked)
-        told = None
+        ends = line.free_in(lefts, node, blocked=blocked)
+        lefts = None
         if ends is None:
             order = [i for i in order if i != node]
             continue
@@ -165,10 +165,10 @@ def _pause(policy: Policy, broken: int, left: float) -> Sleep:
 
 
 def _look(policy: Policy, line: Line[T], order: list[int]) -> Steps[Mapping[int, T]]:
-    """Return what the nodes tell, by node; note on each that the name has a waiter."""
+    """Return for how long the lock is taken on each node, and note there that it has a waiter."""
     votes = yield Look(
         policy.nonce(),
-        counting(line.is_clear, policy.majority),
+        with_majority(line.is_clear, policy.majority),
         line.target,
         line.which,
         milliseconds(NEWS),
@@ -203,8 +203,8 @@ class NameLine(Line["float | None"]):
         votes, self.which = refusal.votes, waited_for(refusal)
         waiter = Waiter(target.queues[self.which], target.template)
         refused = [i for i, vote in enumerate(votes) if vote.answer is Answer.NO]
-        told = {i: votes[i].left for i in refused if votes[i].which == self.which}
-        super().__init__(policy, target, waiter, _order(policy, target, self.which, votes), told)
+        lefts = {i: votes[i].left for i in refused if votes[i].which == self.which}
+        super().__init__(policy, target, waiter, _order(policy, target, self.which, votes), lefts)
 
     @staticmethod
     def is_clear(votes: Votes, majority: int) -> bool:
@@ -213,19 +213,20 @@ class NameLine(Line["float | None"]):
             return True
         heard = [vote for vote in votes if vote and vote.answer is Answer.YES]
         gone = sum(_is_gone(vote.left) for vote in heard)
+        # With the key on n − majority + 1 nodes, too few are left to lack it.
         return gone >= majority or len(heard) - gone > len(votes) - majority
 
     def read(self, looks: Sequence[Vote]) -> dict[int, float | None]:
         return {i: vote.left for i, vote in enumerate(looks) if vote.answer is Answer.YES}
 
     def free_in(
-        self, told: Mapping[int, float | None], node: int, *, blocked: bool
+        self, lefts: Mapping[int, float | None], node: int, *, blocked: bool
     ) -> float | None:
         # A node that has not refused and lacks the key is no news: it may never have had it.
-        ends = told[node]
-        news = _is_gone(ends) and (blocked or node in self.told)
+        ends = lefts[node]
+        news = _is_gone(ends) and (blocked or node in self.lefts)
         # A release that was lost on this one node has freed the name all the same.
-        if news or sum(map(_is_gone, told.values())) >= self.policy.majority:
+        if news or sum(map(_is_gone, lefts.values())) >= self.policy.majority:
             return 0.0
         if _is_gone(ends):
             return None

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from django_redlock.core.protocol import Grant, Steps
     from django_redlock.inspection.survey import LockState
 
-    from .leader import Told
+    from .leader import LeaseHandler
 
 F = TypeVar("F", bound="Callable[..., Any]")
 decorated: Final[WeakKeyDictionary[Callable[..., Any], tuple[str, tuple[str, ...], Options]]] = (
@@ -397,7 +397,9 @@ class Lock:
     # -- for as long as the process lives -------------------------------------------------------
 
     @advised(".leader(on_elected=work)")
-    def leader(self, *, on_elected: Told = NOT_GIVEN, on_lost: Told = NOT_GIVEN) -> Leader:
+    def leader(
+        self, *, on_elected: LeaseHandler = NOT_GIVEN, on_lost: LeaseHandler = NOT_GIVEN
+    ) -> Leader:
         """Campaign for the lock in the background of a block: of all that do, one leads.
 
         ``with`` campaigns in a thread of its own, ``async with`` in a task. A campaign waits for
@@ -437,14 +439,14 @@ class Lock:
         def lock_of(on_lost: OnLost) -> Lock:
             return self._updated(wait=math.inf, renew=True, durable=False, on_lost=on_lost)
 
-        told: list[Told | None] = []
+        handlers: list[LeaseHandler | None] = []
         given: list[tuple[str, Any]] = [("on_elected", on_elected), ("on_lost", on_lost)]
         for name, function in given:
             if function is None:
                 msg = f"{name} is None: write the function without parentheses, or leave it out"
                 raise TypeError(msg)
-            told.append(None if function is NOT_GIVEN else function)
-        return Leader(lock_of, (self._alias, self.names), *told)
+            handlers.append(None if function is NOT_GIVEN else function)
+        return Leader(lock_of, (self._alias, self.names), *handlers)
 
     def checked(self) -> Backend:
         """Return the backend, if the lock can be taken there.
