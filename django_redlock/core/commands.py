@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 from .policy import milliseconds
 from .protocol import Answer, Command, LockKeys, Request, Vote, Wire, message
 from .reasons import Reason, ReasonCode, because
-from .slots import label_with, without_limit
+from .slots import label_with, shown_label
 
 # An enum's member costs five times a name.
 YES: Final = Answer.YES
@@ -142,7 +142,7 @@ def _with_reason(vote: Vote | None, more: list[Any]) -> Vote | None:
         return vote
     if len(more) > 1 or not is_bytes(more[0]):
         return None
-    why = because(ReasonCode.REVOKED, text=without_limit(as_text(more[0]))[:REVOKED_TEXT])
+    why = because(ReasonCode.REVOKED, text=shown_label(as_text(more[0]))[:REVOKED_TEXT])
     return vote._replace(reason=why)
 
 
@@ -195,12 +195,12 @@ class Acquire(NamesRequest):
     @property
     def slots(self) -> int:
         """Return of how many slots a refusal tells; 0: of none. Who adopts one wants no other."""
-        return 0 if self.old else self.target.limit
+        return 0 if self.old or self.target.slot is None else self.target.slot.of
 
     def wire(self) -> Wire:
         target, label, slots = self.target, self.label, 0
-        if target.limit:
-            label, slots = label_with(label, target.limit), self.slots
+        if target.slot:
+            label, slots = label_with(label, target.slot), self.slots
         argv = (
             str(self.wish),
             str(self.slack),
@@ -249,7 +249,7 @@ class Acquire(NamesRequest):
             node,
             NO,
             left=seconds_left(left),
-            holder=without_limit(as_text(label))[:LABEL],
+            holder=shown_label(as_text(label))[:LABEL],
             owner=owner.decode("ascii"),
             which=which,
             reason=reason,
@@ -373,7 +373,7 @@ def _revoked_in(items: object, count: int) -> dict[int, str] | None:
     which, texts = items[::2], items[1::2]
     if not (all(is_count(each, count - 1) for each in which) and all(map(is_bytes, texts))):
         return None
-    shown = [without_limit(as_text(text))[:REVOKED_TEXT] for text in texts]
+    shown = [shown_label(as_text(text))[:REVOKED_TEXT] for text in texts]
     return dict(zip(which, shown, strict=True))
 
 
@@ -398,7 +398,7 @@ class Heal(NamesRequest):
         return (target.fences, target.held, *target.keys), (
             str(self.fence),
             str(self.ttl),
-            label_with(self.label, target.limit),
+            label_with(self.label, target.slot),
             *target.fields,
             *target.entries,
         )
@@ -656,7 +656,7 @@ class Look(Request):
     @property
     def slots(self) -> int:
         """Return of how many slots it tells; 0: of none."""
-        return self.target.limit
+        return 0 if self.target.slot is None else self.target.slot.of
 
     def wire(self) -> Wire:
         return (self.target.waits, self.target.keys[self.which]), (

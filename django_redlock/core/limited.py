@@ -22,6 +22,7 @@ from .errors import LockTaken
 from .protocol import Answer, NextTry, Waiter
 from .quorum import free_slots_in, is_split, slots_clear
 from .reasons import ReasonCode, because
+from .slots import Slot
 from .wait import Line, nodes_from
 
 if TYPE_CHECKING:
@@ -35,29 +36,28 @@ if TYPE_CHECKING:
 class Slots:
     """Any slot of a limited lock, as ``acquire`` wants it; keys are made for those it tries."""
 
-    __slots__ = ("_policy", "_template", "limit", "name")
+    __slots__ = ("_policy", "_template", "count", "name")
 
-    def __init__(self, policy: Policy, name: str, limit: int, template: str = "") -> None:
-        self.name, self.limit = name, limit
+    def __init__(self, policy: Policy, name: str, count: int, template: str = "") -> None:
+        self.name, self.count = name, count
         self._policy, self._template = policy, template
 
     def __iter__(self) -> Iterator[LockKeys]:
-        return map(self.__getitem__, range(self.limit))
+        return map(self.__getitem__, range(self.count))
 
-    def __getitem__(self, slot: int) -> LockKeys:
-        names, limit = (self.name,), self.limit
-        return self._policy.target(names, self._template, slot=slot, limit=limit)
+    def __getitem__(self, number: int) -> LockKeys:
+        return self._policy.target((self.name,), self._template, Slot(number, self.count))
 
     @property
     def first(self) -> NextTry:
         """A slot at random."""
-        return NextTry(self[_one_of(self._policy, range(self.limit))])
+        return NextTry(self[_one_of(self._policy, range(self.count))])
 
     def choose(self, refusal: LockTaken, tried: NextTry, *, surely: bool) -> NextTry | None:
         policy, votes, refused = self._policy, refusal.votes, tried.refused + 1
-        slot = tried.target.slot or 0
+        slot = tried.target.slot.number if tried.target.slot else 0
         free = _free(votes, policy.majority, slot)
-        if free and refused <= self.limit:
+        if free and refused <= self.count:
             return NextTry(self[_one_of(policy, free)], refused=refused)
         # Several attempts have split the nodes, or others were faster every time.
         if free or is_split(votes, policy.majority, surely=surely):
@@ -79,7 +79,7 @@ class Slots:
             return refusal
         left = min(ends)
         return LockTaken(
-            because(ReasonCode.FULL, limit=self.limit, holder=refusal.holder or ""),
+            because(ReasonCode.FULL, limit=self.count, holder=refusal.holder or ""),
             name=refusal.name,
             votes=refusal.votes,
             retry_after=None if left == float("inf") else left,
@@ -102,8 +102,8 @@ class SlotLine(Line["SlotsLeft"]):
         order = [i for i in nodes if votes[i].sent] or nodes
         queues = tuple([each.queues[0] for each in slots])
         # A waiter with another limit stands in another line: its first one blocks on other lists.
-        waiter = Waiter(f"{queues[0]} of {slots.limit}", first.template, queues)
-        waiter.which = _one_of(policy, range(slots.limit))
+        waiter = Waiter(f"{queues[0]} of {slots.count}", first.template, queues)
+        waiter.which = _one_of(policy, range(slots.count))
         super().__init__(policy, first, waiter, order, _lefts(votes))
 
     def read(self, looks: Sequence[Vote]) -> dict[int, SlotsLeft]:

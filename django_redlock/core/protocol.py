@@ -21,6 +21,7 @@ from typing import (
 )
 
 from .reasons import Reason, code_of, describe
+from .slots import Slot
 
 T = TypeVar("T")
 NONCE: Final = re.compile(r"[0-9a-f]{32}")  # what ``Policy.nonce`` makes
@@ -307,8 +308,7 @@ class LockKeys(NamedTuple):
         fields: the counters of the names.
         queue_nodes: the index of the node on which the waiters of each name queue.
         template: the template of the names, for metrics; "": there is none. No node has it.
-        slot: the slot of a limited lock, from 0, which has one name; None: it is a plain lock.
-        limit: what the caller takes for the number of slots; 0: it is a plain lock, or unknown.
+        slot: the slot, of a limited lock, which has one name; None: it is a plain lock.
     """
 
     name: str | tuple[str, ...]
@@ -321,8 +321,7 @@ class LockKeys(NamedTuple):
     fields: tuple[str, ...]
     queue_nodes: tuple[int, ...]
     template: str = ""
-    slot: int | None = None
-    limit: int = 0
+    slot: Slot | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

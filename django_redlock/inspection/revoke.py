@@ -14,7 +14,7 @@ from django_redlock.core.names import check_names
 from django_redlock.core.protocol import Answer
 from django_redlock.core.quorum import count
 from django_redlock.core.reasons import printable
-from django_redlock.core.slots import MOST, entry_of, shown
+from django_redlock.core.slots import MOST, Slot, entry_of, shown
 
 from .rows import on_nodes
 from .survey import (
@@ -186,7 +186,8 @@ def taking(backend: Backend, lock: HeldLock, why: str, *, now: bool = False) -> 
     Raises:
         LookupError: that holder has let go. Who surveys again may find the next holder.
     """
-    target = backend.policy.target([lock.name], slot=lock.slot)
+    slot = None if lock.slot is None else Slot(lock.slot)
+    target = backend.policy.target([lock.name], slot=slot)
     is_done = lock.kind is LockStatus.DONE
     now = now or is_done or lock.kind is LockStatus.RESTING  # nobody believes in such a name
     owner = lock.owners[0].owner

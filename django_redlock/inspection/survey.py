@@ -44,7 +44,7 @@ from django_redlock.core.protocol import Answer, Request, Steps, Vote, one_or_al
 from django_redlock.core.quorum import all_heard, majority_of
 from django_redlock.core.reasons import Reason, ReasonCode, action, because, is_silent, printable
 from django_redlock.core.slots import MOST as MOST_SLOTS
-from django_redlock.core.slots import entry_of, label_of, shown, slot_of
+from django_redlock.core.slots import entry_of, read_entry, read_label, shown
 from django_redlock.nodes.node import NodeStatus
 
 from .probe import PATIENCE, Health, NodeReport, eviction
@@ -293,7 +293,7 @@ def judge(
     runs = own and status not in {LockStatus.RESTING, LockStatus.DONE}
     name, task, task_id = _about(kind, entry, own[0].label if runs else "")
     return HeldLock(
-        slot=None if kind == "mark" else slot_of(as_text(entry)).slot,
+        slot=None if kind == "mark" else read_entry(as_text(entry)).slot,
         limit=own[0].limit if own else None,
         name=name,
         kind=status,
@@ -319,7 +319,7 @@ def _about(kind: str, entry: bytes, label: str) -> tuple[str, str, str]:
     if kind == "mark":
         task, locked = completion.of_mark(name)
         return locked, task, label
-    name = slot_of(name).name
+    name = read_entry(name).name
     found = TASK.search(label)
     return (name, found[1], found[2]) if found else (name, "", "")
 
@@ -463,7 +463,7 @@ def survey(
         raise ValueError(msg)
     given: Sequence[object] = names
     if given:
-        check_names([slot_of(each).name if isinstance(each, str) else each for each in given])
+        check_names([read_entry(each).name if isinstance(each, str) else each for each in given])
     wanted = tuple(dict.fromkeys(map(str, names)))
     reader = _Reader(backend, limit, matching, indexes, patience)
     return backend.run(_surveying(backend, reader, wanted, memory=memory))
@@ -713,7 +713,7 @@ class _Reader:
                 continue  # a lock that has become a record meanwhile, or the reverse
             told = int(number) if 0 < len(number) <= DIGITS else None
             text, digest = as_text(label), as_text(owner)
-            plain, limit = label_of(text)
+            plain, limit = read_label(text)
             cell = Cell(
                 left=seconds_left(milliseconds),
                 owner=digest,
@@ -738,13 +738,13 @@ def _as_name(entry: bytes) -> str:
         name = entry.decode()
     except UnicodeDecodeError:
         return ""
-    return name if len(slot_of(name).name.encode()) <= LONGEST else ""
+    return name if len(read_entry(name).name.encode()) <= LONGEST else ""
 
 
 def _order(key: tuple[str, bytes]) -> tuple[str, str, int]:
     """Return by what rows are sorted: the slots of a name are together."""
     kind, entry = key
-    name, slot = slot_of(as_text(entry))
+    name, slot = read_entry(as_text(entry))
     return kind, name, -1 if slot is None else slot
 
 

@@ -30,7 +30,7 @@ from django_redlock.core.names import check_names
 from django_redlock.core.protocol import NONCE, Answer, Grant, Steps, Vote
 from django_redlock.core.quorum import NO, answer_of, count, majority_denies, revoked
 from django_redlock.core.reasons import Reason, ReasonCode, because, describe
-from django_redlock.core.slots import MOST, entry_of, slot_of
+from django_redlock.core.slots import MOST, Slot, entry_of, read_entry
 from django_redlock.events import Event, EventKind, VoteCount, log_fields
 from django_redlock.interruption import why_not_here
 from django_redlock.nodes.background import running_loop
@@ -66,24 +66,20 @@ ENDINGS: Final = {  # why a lease in this phase is over
 
 
 class Handle(NamedTuple):
-    """A lease on its way to another process: its nonce, and what that is for.
-
-    Attributes:
-        slot, limit: as ``LockKeys`` has them.
-    """
+    """A lease on its way to another process: its nonce, and what that is for."""
 
     alias: str
     nonce: str
     names: tuple[str, ...]
     template: str = ""
-    slot: int | None = None
-    limit: int = 0
+    slot: Slot | None = None
 
     def encode(self) -> str:
         """Return the handle as one line of text without spaces; a slot is written as an entry."""
-        entries = [entry_of(name, self.slot) for name in self.names]
-        limit = (self.limit,) if self.limit else ()
-        parts = (1, self.alias, self.nonce, entries, self.template, *limit)
+        names, of = [*self.names], list[int]()
+        if self.slot:
+            names, of = [entry_of(names[0], self.slot.number)], [self.slot.of]
+        parts = (1, self.alias, self.nonce, names, self.template, *of)
         text = json.dumps(parts, separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
@@ -96,17 +92,17 @@ class Handle(NamedTuple):
         """
         try:
             padded = text.encode() + b"=" * (-len(text) % 4)
-            version, alias, nonce, names, made_of, *limit = json.loads(
+            version, alias, nonce, names, made_of, *of = json.loads(
                 base64.urlsafe_b64decode(padded)
             )
             texts = isinstance(alias, str) and isinstance(made_of, str)
             if version == 1 and texts and NONCE.fullmatch(nonce):
-                if not limit:
+                if not of:
                     return cls(alias, nonce, check_names(names), made_of)
-                ((entry,), (most,)) = names, limit
-                name, slot = slot_of(entry)
-                if isinstance(most, int) and slot is not None and slot < most <= MOST:
-                    return cls(alias, nonce, check_names(name), made_of, slot, most)
+                ((entry,), (most,)) = names, of
+                name, number = read_entry(entry)
+                if isinstance(most, int) and number is not None and number < most <= MOST:
+                    return cls(alias, nonce, check_names(name), made_of, Slot(number, most))
         except (AttributeError, RecursionError, TypeError, ValueError):
             pass
         msg = "this is not a handle of a lease"
@@ -226,12 +222,14 @@ class Lease:
     @property
     def slot(self) -> int | None:
         """Which of the slots of a limited lock it is, from 0; None if the lock has no limit."""
-        return self.grant.target.slot
+        slot = self.grant.target.slot
+        return slot.number if slot else None
 
     @property
     def limit(self) -> int | None:
         """How many may hold the lock at a time, as its holder wrote it; None without a limit."""
-        return self.grant.target.limit or None
+        slot = self.grant.target.slot
+        return slot.of if slot else None
 
     @property
     def template(self) -> str:
@@ -322,8 +320,8 @@ class Lease:
         if self.tell_once():
             self.tell(EventKind.GIVEN)
         nonce, target = self.grant.nonce, self.grant.target
-        told = target.names, target.template, target.slot, target.limit
-        return Handle(self.backend.alias, nonce, *told).encode()
+        alias, names = self.backend.alias, target.names
+        return Handle(alias, nonce, names, target.template, target.slot).encode()
 
     def _warn_of_parent(self) -> None:
         message = f"{self.name!r} belongs to the parent process: not released here"

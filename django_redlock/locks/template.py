@@ -264,7 +264,7 @@ class LockTemplate:
             refuse_or_warn(self, durable=bool(durable), text=ADOPTED)
         steps = acquire.adopt(
             backend.policy,
-            backend.policy.target(given.names, given.template, slot=given.slot, limit=given.limit),
+            backend.policy.target(given.names, given.template, given.slot),
             old=given.nonce,
             label=self._options.label or backend.label(),
             ttl=backend.check_ttl(backend.ttl if ttl is None else ttl),

@@ -216,7 +216,7 @@ class MemoryNode:
             *(self.fences.get(field, 0) + 1 for field in fields),
         )
         self.held = {name: due for name, due in self.held.items() if due > int(now)}
-        label = label_with(request.label, target.limit)
+        label = label_with(request.label, target.slot)
         for key, field, name in zip(target.keys, fields, target.entries, strict=True):
             self.fences[field] = number
             self._set(key, f"{request.nonce}:{number}:{label}", request.ttl)
@@ -287,7 +287,7 @@ class MemoryNode:
             return ["EMPTY"]
         if not self._free_or_mine(target.keys, request.nonce):
             return ["GONE"]
-        label = label_with(request.label, target.limit)
+        label = label_with(request.label, target.slot)
         mine = f"{request.nonce}:{request.fence}:{label}"
         for key, field, name in zip(target.keys, target.fields, target.entries, strict=True):
             self.fences[field] = max(self.fences.get(field, 0), request.fence)

@@ -58,7 +58,8 @@ class Acquired(NamedTuple):
     def line(self, why: str, holder: str) -> str:
         """Return what is said of a lock that was left behind."""
         target = self.grant.target
-        names = " and ".join(f"{name!r}{shown(target.slot)}" for name in target.names)
+        slot = shown(target.slot.number if target.slot else None)
+        names = " and ".join(f"{name!r}{slot}" for name in target.names)
         held = f", held by {printable(holder)}" if holder else ""
         thread = "" if self.thread == threading.main_thread().name else f" by {self.thread}"
         return f"{names} of {self.backend.alias!r}{held}, {why}; acquired{thread} at {self.where}"

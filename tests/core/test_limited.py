@@ -26,7 +26,15 @@ from django_redlock.core.protocol import (
     Vote,
     Wakeup,
 )
-from django_redlock.core.slots import MARK, Slot, entry_of, label_of, label_with, slot_of
+from django_redlock.core.slots import (
+    MARK,
+    Entry,
+    Slot,
+    entry_of,
+    label_with,
+    read_entry,
+    read_label,
+)
 from tests.simulation.mutants import Patch, with_edits
 
 from . import test_conversations
@@ -68,7 +76,7 @@ class SlotTable(Table):
     @property
     def wished(self) -> list[int | None]:
         """The slots that were wished, in order."""
-        return [ask.target.slot for ask in grants(self)]
+        return [ask.target.slot and ask.target.slot.number for ask in grants(self)]
 
 
 def told(i: int, word: Slots, ask: Request) -> Vote:
@@ -78,7 +86,7 @@ def told(i: int, word: Slots, ask: Request) -> Vote:
     if ask.command is Command.LOOK:
         return Vote(f"node{i}", Answer.YES, result=left)
     assert isinstance(ask, Acquire)
-    which = ask.target.slot or 0
+    which = ask.target.slot.number if ask.target.slot else 0
     owner = "" if word.reserved else "0123456789abcdef"
     mine = 0.05 if word.reserved else left.left[which]
     return Vote(f"node{i}", Answer.NO, left=mine, holder="you", owner=owner, result=left)
@@ -97,11 +105,11 @@ FULL = Slots([HELD, HELD, HELD])
 
 def test_the_name_of_a_slot_is_read_back():
     """Of names that other clients wrote, each is a plain lock's."""
-    assert slot_of(entry_of("a:7", 127)) == Slot("a:7", 127)
+    assert read_entry(entry_of("a:7", 127)) == Entry("a:7", 127)
     for name in ("a", "a7", f"a{MARK}", f"a{MARK}x", f"a{MARK}1234", f"{MARK}", f"a{MARK}²"):
-        assert slot_of(name) == Slot(name, None)
-    assert label_of(label_with("host:1(t):id", 5)) == ("host:1(t):id", 5)
-    assert label_of("host:1") == ("host:1", None)
+        assert read_entry(name) == Entry(name, None)
+    assert read_label(label_with("host:1(t):id", Slot(0, 5))) == ("host:1(t):id", 5)
+    assert read_label("host:1") == ("host:1", None)
 
 
 def test_all_slots_of_a_name_have_the_queue_node_of_the_name():
@@ -123,11 +131,11 @@ def test_a_free_slot_costs_one_attempt():
     grant = table.talk(table.take(), 5)
     assert table.commands == ["grant"]
     target = grant.target
-    assert (target.name, target.slot, target.limit) == ("a", table.wished[0], 3)
-    assert target.entries == (entry_of("a", target.slot),)
+    assert (target.name, target.slot) == ("a", (table.wished[0], 3))
+    assert target.entries == (entry_of("a", table.wished[0]),)
     (ask,) = grants(table)
     assert (grant.label, ask.slots) == ("me", 3)
-    assert label_with("me", 3) in ask.wire()[1]
+    assert label_with("me", target.slot) in ask.wire()[1]
 
 
 @pytest.mark.parametrize("wait", [0.0, 5.0])

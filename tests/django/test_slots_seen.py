@@ -34,7 +34,7 @@ LOCK = f"{PAGE}lock/"
 
 def put_slot(memory: Any, slot: int, limit: int, label: str = "web-1", *nodes: int) -> None:
     """Let a client hold a slot of the name, which takes ``limit`` for k."""
-    value = f"{A if label == 'web-1' else B}:5:{slots.label_with(label, limit)}"
+    value = f"{A if label == 'web-1' else B}:5:{slots.label_with(label, slots.Slot(slot, limit))}"
     put(memory, slots.entry_of(NAME, slot), value, *(nodes or range(5)))
 
 

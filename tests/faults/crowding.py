@@ -115,6 +115,7 @@ def count_all_slots() -> None:
     from django_redlock.core import acquire
     from django_redlock.core.commands import Acquire
     from django_redlock.core.protocol import Answer
+    from django_redlock.core.slots import Slot
 
     real = acquire.attempt
 
@@ -131,7 +132,7 @@ def count_all_slots() -> None:
             for slot in range(effect.slots):  # a NO is asked again for the next slot
                 again = {i for i, vote in enumerate(reply) if vote.answer is Answer.NO}
                 if again:
-                    other = policy.target((NAME,), slot=slot, limit=effect.slots)
+                    other = policy.target((NAME,), slot=Slot(slot, effect.slots))
                     more = yield replace(effect, target=other, to=frozenset(again), waits=0)
                     reply = [more[i] if i in again else vote for i, vote in enumerate(reply)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from django_redlock.core.commands import Acquire, Look
 from django_redlock.core.protocol import Command, LockKeys
-from django_redlock.core.slots import entry_of
+from django_redlock.core.slots import Slot, entry_of
 from django_redlock.nodes import scripts
 from django_redlock.nodes.memory import MemoryNode
 from tests.simulation.mutants import Patch, with_edits
@@ -50,7 +50,7 @@ def of_slot(which: int, name: str = NAME, limit: int = len(SLOTS)) -> LockKeys:
     found = target(SLOTS[which : which + 1])
     entry = entry_of(name, which)
     named = found._replace(name=name, entries=(entry,), keys=(f"{LOCK}{entry}",))
-    return named._replace(slot=which, limit=limit)
+    return named._replace(slot=Slot(which, limit))
 
 
 def wish(pair: Pair, nonce: str, which: int, *, waits: int = 0, opener: str = "") -> list[Any]:

@@ -28,7 +28,7 @@ def looking_at_the_first_name(real: Grants) -> Grants:
             for key, field, name in zip(target.keys, target.fields, target.entries, strict=True):
                 self.fences[str(field)] = number
                 self._set(
-                    key, f"{ask.nonce}:{number}:{label_with(ask.label, target.limit)}", ask.ttl
+                    key, f"{ask.nonce}:{number}:{label_with(ask.label, target.slot)}", ask.ttl
                 )
                 self.held[name] = int(self.clock()) + ask.ttl
         return reply

@@ -11,7 +11,7 @@ from django_redlock.core import wait as waiting
 from django_redlock.core.commands import Acquire
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, LeaveQueue, LockKeys, Steps
-from django_redlock.core.slots import slot_of
+from django_redlock.core.slots import Slot, read_entry
 from django_redlock.nodes import memory
 from django_redlock.nodes.memory import NEXT, MemoryNode
 from django_redlock.nodes.queue import LocalQueue
@@ -46,7 +46,7 @@ def counting_all_slots(real: Callable[..., Any]) -> Callable[..., Any]:
             for slot in range(effect.slots if isinstance(effect, Acquire) else 0):
                 again = frozenset(i for i, vote in enumerate(reply) if vote.answer is Answer.NO)
                 if again:
-                    other = policy.target(target.names, slot=slot, limit=target.limit)
+                    other = policy.target(target.names, slot=Slot(slot, effect.slots))
                     more = yield replace(effect, target=other, to=again, nonce=policy.nonce())
                     reply = [more[i] if i in again else vote for i, vote in enumerate(reply)]
 
@@ -57,8 +57,8 @@ def replacing_those_of_all_slots(real: Callable[..., None]) -> Callable[..., Non
     """Push a word, and drop those that lie in the lists of the other slots."""
 
     def push(self: MemoryNode, queue: str, wakeup: str, px: int) -> None:
-        mine = slot_of(queue).name
-        for each in [each for each in self.wakeups if slot_of(each).name == mine]:
+        mine = read_entry(queue).name
+        for each in [each for each in self.wakeups if read_entry(each).name == mine]:
             del self.wakeups[each]
         real(self, queue, wakeup, px)
 
