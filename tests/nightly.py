@@ -128,7 +128,13 @@ ENTRIES: Final = [
     marked("fencing", "Fenced rows on each database.", "fencing", rooms="fencing"),
     marked("celery", "Workers, pools and brokers that are killed.", "celery", rooms="celery work"),
     on_newest(
-        marked("tasks", "Django's own tasks, on the newest Python.", "tasks", rooms="tasks work")
+        marked(
+            "tasks",
+            "Django's own tasks, on the newest Python.",
+            "tasks",
+            "work",
+            rooms="tasks work",
+        )
     ),
     marked(
         *("views", "Double and repeated requests to real servers.", "views", "idempotency"),
@@ -257,7 +263,7 @@ def files(entry: Entry) -> list[Path]:
 def below(path: Path) -> Iterator[Path]:
     """Yield the file, or all files below the folder but those that Python makes."""
     for each in [path, *path.rglob("*")]:
-        if each.is_file() and each.suffix != ".pyc":
+        if "__pycache__" not in each.parts and each.is_file():
             yield each
 
 

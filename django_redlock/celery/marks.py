@@ -8,18 +8,15 @@ in the main process of the worker.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from celery import Task
-from celery.exceptions import Ignore, Reject, Retry
 from celery.signals import task_revoked
 
 from django_redlock.core.protocol import NONCE
 from django_redlock.nodes.background import WorkerThreads, reset_in_child
-from django_redlock.work.marks import Carried, Mark
+from django_redlock.work.marks import Mark
 
 HEADER: Final = "redlock_mark"
 MOST: Final = 4  # threads that remove marks
@@ -39,41 +36,6 @@ def mark_in(headers: Mapping[str, Any] | None) -> Mark | None:
 def header(mark: Mark) -> dict[str, dict[str, str]]:
     """Return the header of a message with this mark."""
     return {HEADER: mark._asdict()}
-
-
-class PutOff(Ignore):  # type: ignore[misc] # Celery has no types
-    """A copy comes back later, under the number and the task id of its message."""
-
-
-@contextmanager
-def carried(task: Task | None, *, is_copy: bool) -> Iterator[Carried]:
-    """Bring the mark of the message that a task is running; remove it at the end at the latest.
-
-    A message that was sent again for later, or goes back to the broker, keeps it.
-
-    Args:
-        task: None: there is no message, see ``Delivery.has_message``.
-        is_copy: whether the message may have had an earlier run.
-    """
-    mark, copy_of = None, ""
-    if task is not None:
-        mark, copy_of = mark_in(task.request.headers), task.request.id if is_copy else ""
-    brought = Carried(mark, copy_of=copy_of)
-    try:
-        yield brought
-    except Retry:
-        raise
-    except Reject as error:
-        if not error.requeue:
-            brought.drop()
-        raise
-    except PutOff:
-        brought.drop(only_own=True)  # the run that it has met may have sent a retry
-        raise
-    except BaseException:
-        brought.drop()
-        raise
-    brought.drop()
 
 
 class _Background:

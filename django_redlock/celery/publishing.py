@@ -1,16 +1,16 @@
 """Send the message of a task, unless a mark on the nodes says that another one waits or runs.
 
-``LockedTask.apply_async`` calls ``publish``, with what sends the message. A message is sent without
-a look at marks where somebody waits for just this one: it is part of a group, chord or chain, has
-callbacks, or replaces another task. A message that is sent again (a retry, one that comes back
-later) sets its mark anew, and is never left out. A copy sets none: it may find that its first run
-has finished, and a message that was left out for it would then be lost.
+``LockedTask.apply_async`` calls ``send``, with Celery's own ``apply_async``. A message is sent
+without a look at marks where somebody waits for just this one: it is part of a group, chord or
+chain, has callbacks, or replaces another task. A message that is sent again (a retry, one that
+comes back later) sets its mark anew, and is never left out. A copy sets none: it may find that its
+first run has finished, and a message that was left out for it would then be lost.
 
 Each message carries a header of this package:
 
     {"message": number, "deferred": times, "again": bool}
 
-The number stays the same when the message comes back; ``redelivery`` writes the rest. ``again``
+The number stays the same when the message comes back; ``run`` writes the rest. ``again``
 says that an earlier run of the message was met.
 """
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,29 +25,24 @@ from contextvars import ContextVar
 from copy import deepcopy
 from datetime import UTC, datetime
 from numbers import Real
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from celery import Task
 from celery.exceptions import WorkerLostError
-from celery.result import AsyncResult
 from celery.signals import task_failure
 from celery.utils import uuid
 from celery.utils.time import maybe_iso8601, maybe_make_aware
-from django.db import transaction
 from kombu import serialization
 
 from django_redlock import conf
-from django_redlock.core import completion
-from django_redlock.core.errors import DuplicateTask
 from django_redlock.core.policy import LONGEST
 from django_redlock.locks.lock import Lock
-from django_redlock.work import publishing as core
-from django_redlock.work.marks import Mark
+from django_redlock.work.marks import Mark, mark_of
 from django_redlock.work.plan import Plan, plan_of
+from django_redlock.work.publishing import OutgoingMessage, remove_marks, waits_for_commit
 
 from . import marks
 
-logger = logging.getLogger("django_redlock")
 HEADER: Final = "redlock"
 NUMBER: Final = "message"
 AWAITED: Final = ("link", "link_error", "chord", "group_id", "replaced_task_nesting")
@@ -100,28 +94,9 @@ def _with_number(options: dict[str, Any]) -> dict[str, Any]:
 # -- publishing -----------------------------------------------------------------------------------
 
 
-class Message(NamedTuple):
-    """A message that is to be sent.
-
-    Attributes:
-        send: the function that sends the message, called with the options.
-        lock: the lock of the message's run.
-        options: the options of ``apply_async``, without ``task_id``.
-        again: whether the message was sent before.
-    """
-
-    task: Task
-    plan: Plan
-    send: Callable[..., Any]
-    lock: Lock
-    task_id: str
-    options: dict[str, Any]
-    again: bool
-
-
-def publish(
+def send(
     task: Task,
-    send: Callable[..., Any],
+    apply_async: Callable[..., Any],
     arguments: tuple[Any, Mapping[str, Any] | None],
     task_id: str | None,
     options: dict[str, Any],
@@ -129,9 +104,9 @@ def publish(
     """Send a message of a task, or do with a duplicate what ``on_duplicate`` says.
 
     Returns:
-        What ``send`` returns, an ``AsyncResult``, with an attribute ``duplicate``: False. For a
-        duplicate what ``on_duplicate`` says. Inside a transaction a result that has ``duplicate``
-        None until the COMMIT.
+        What ``apply_async`` returns, an ``AsyncResult``, with an attribute ``duplicate``: False.
+        For a duplicate what ``on_duplicate`` says. Inside a transaction a result that has
+        ``duplicate`` None until the COMMIT.
 
     Raises:
         DuplicateTask: it is a duplicate, and ``on_duplicate`` is "raise".
@@ -140,15 +115,69 @@ def publish(
     options, plan = _with_number(options), plan_of(task.run)
     always = task.app.conf.task_always_eager or _is_awaited(options)
     if plan is None or not plan.marks or always:
-        return _result(send(*arguments, task_id=task_id, **options), duplicate=False)
+        return _result(apply_async(*arguments, task_id=task_id, **options), duplicate=False)
     lock = _lock_of_message(plan, task, *_as_delivered(task, *arguments, options))
     again = _is_sent_again(task_id, options)
-    later = core.waits_for_commit(plan, again=again)
+    task_id = task_id or uuid()
+    later = waits_for_commit(plan, again=again)
     if later:  # the caller may change its objects until the COMMIT
         arguments = deepcopy(arguments)
-    send = functools.partial(send, *arguments)
-    message = Message(task, plan, send, lock, task_id or uuid(), options, again)
-    return _publish_after_commit(message) if later else _publish(message)
+        options = {key: each for key, each in options.items() if key not in OF_THE_CALLER}
+    apply_async = functools.partial(apply_async, *arguments, task_id=task_id)
+    message = CeleryMessage(
+        plan, task, apply_async, options, task_id=task_id, lock=lock, again=again
+    )
+    if not later:
+        return message.publish()
+    return message.publish_after_commit(later, _result(task.AsyncResult(task_id), duplicate=None))
+
+
+class CeleryMessage(OutgoingMessage):
+    """A message of Celery's that is to be sent.
+
+    Args:
+        apply_async: sends it, called with the rest of its options.
+        options: those of ``apply_async``, without ``task_id``.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        task: Task,
+        apply_async: Callable[..., Any],
+        options: dict[str, Any],
+        *,
+        task_id: str,
+        lock: Lock,
+        again: bool,
+    ) -> None:
+        is_due = not {"countdown", "eta"} & options.keys()  # else it may not be
+        super().__init__(plan, task.name, task_id, lock, again=again, is_due=is_due)
+        self._celerys, self._apply_async, self._options = task, apply_async, options
+
+    def life(self) -> float:
+        """Return the seconds until no worker will begin it; a copy has no mark."""
+        if _copy.get():
+            return 0.0
+        return seconds_queued(self._celerys, self._options, self.plan.queue_ttl)
+
+    def send(self, mark: Mark | None) -> Any:
+        """Send it, with its mark in a header."""
+        options = self._options
+        if mark is not None:
+            options = {**options, "headers": {**options["headers"], **marks.header(mark)}}
+        return _result(self._apply_async(**options), duplicate=False)
+
+    def existing(self, other: str) -> Any:
+        """Return the result of the message that is in its place."""
+        return _result(self._celerys.AsyncResult(other), duplicate=True)
+
+    def settle(self, result: Any, published: Any) -> None:
+        """Write into a result what became of its message at the COMMIT."""
+        of_this_id = getattr(published, "id", None) == self.task_id
+        result.duplicate = not (of_this_id and published.duplicate is False)
+        if published is not None and self.plan.on_duplicate == "existing":
+            result.id = published.id
 
 
 def unmark(task: Task, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> None:
@@ -157,7 +186,7 @@ def unmark(task: Task, args: Any = (), kwargs: Mapping[str, Any] | None = None) 
     Raises:
         TypeError: the arguments do not fit the task, or its messages have no marks.
     """
-    core.unmark(
+    remove_marks(
         task.name,
         plan_of(task.run),
         args,
@@ -186,8 +215,8 @@ def _on_failure(
     plan = plan_of(getattr(sender, "run", None))
     if plan is not None and plan.marks and isinstance(exception, WorkerLostError):
         lock = _lock_of_message(plan, sender, *_as_delivered(sender, args, kwargs, {}))
-        key = completion.mark_key(conf.backend(lock.alias).policy, sender.name, lock.names)
-        marks.remove_later(Mark(lock.alias, key, ""), task_id)
+        mark = mark_of(conf.backend(lock.alias).policy, sender.name, lock)
+        marks.remove_later(mark, task_id)
 
 
 task_failure.connect(_on_failure, dispatch_uid="redlock_marks")
@@ -195,7 +224,7 @@ task_failure.connect(_on_failure, dispatch_uid="redlock_marks")
 
 def _is_awaited(options: Mapping[str, Any]) -> bool:
     """Return True if somebody waits for just this message; a chain does for its last one."""
-    return any(options.get(each) for each in AWAITED) or options.get("chain") is not None
+    return any(map(options.get, AWAITED)) or options.get("chain") is not None
 
 
 def _is_sent_again(task_id: str | None, options: Mapping[str, Any]) -> bool:
@@ -222,51 +251,6 @@ def _as_delivered(
     kind, encoding, data = serialization.dumps((args, kwargs), serializer)
     args, kwargs = serialization.loads(data, kind, encoding, accept=[kind])
     return tuple(args), kwargs
-
-
-def _publish_after_commit(message: Message) -> Any:
-    """Return the result of a reserved id; the message is published after the COMMIT."""
-    result = _result(message.task.AsyncResult(message.task_id), duplicate=None)
-    options = {key: each for key, each in message.options.items() if key not in OF_THE_CALLER}
-    later = functools.partial(_on_commit, message._replace(options=options), result)
-    transaction.on_commit(later, using=message.plan.using)
-    return result
-
-
-def _on_commit(message: Message, result: AsyncResult[Any]) -> None:
-    try:
-        found = _publish(message)
-    except DuplicateTask as duplicate:
-        # The caller has gone on, and others wait for this COMMIT as well: nobody can be told.
-        logger.warning("%s[%s] was not sent: %s", message.task.name, message.task_id, duplicate)
-        result.duplicate = True
-        return
-    of_this_id = getattr(found, "id", None) == message.task_id
-    result.duplicate = not (of_this_id and found.duplicate is False)
-    if message.plan.on_duplicate == "existing":
-        result.id = found.id
-
-
-def _publish(message: Message) -> Any:
-    task, plan, options = message.task, message.plan, message.options
-    life = 0.0 if _copy.get() else seconds_queued(task, options, plan.queue_ttl)
-    is_due = not {"countdown", "eta"} & options.keys()  # else it may not be
-    of_core = core.Message(
-        task.name, message.task_id, plan, message.lock, life, message.again, is_due
-    )
-    published = core.publish(of_core, functools.partial(_send, message))
-    if other := published.other_id:
-        return core.instead(
-            of_core, other, lambda: _result(task.AsyncResult(other), duplicate=True)
-        )
-    return published.result
-
-
-def _send(message: Message, mark: Mark | None) -> Any:
-    options = message.options
-    if mark is not None:
-        options = {**options, "headers": {**options["headers"], **marks.header(mark)}}
-    return _result(message.send(task_id=message.task_id, **options), duplicate=False)
 
 
 def seconds_queued(task: Task, options: Mapping[str, Any], queue_ttl: float) -> float:

@@ -15,41 +15,30 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
-from typing import Any, Final, Never, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from celery import Task
 from celery._state import get_current_task
 from celery.app.autoretry import add_autoretry_behaviour
 from celery.contrib.django.task import DjangoTask
-from celery.exceptions import Ignore
 from celery.local import Proxy
 
-from django_redlock import redlock
-from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.locks.advice import unknown_keywords
-from django_redlock.locks.once import OnceRun
-from django_redlock.locks.template import LockTemplate
+from django_redlock.work.options import OPTIONS, TaskOptions
 from django_redlock.work.plan import (
     OF_CELERY,
-    Mode,
-    OnConflict,
-    OnDuplicate,
-    OnUnavailable,
     Plan,
+    decorating,
     djangos_task,
     plan_of,
     wrong_decorator,
 )
 
 from . import publishing
-from .marks import carried
-from .redelivery import Delivery, take_over_started
+from .run import CeleryRun, take_over_started
 
 F = TypeVar("F", bound=Callable[..., Any])
-logger = logging.getLogger("django_redlock")
 FOREIGN = ("unique_on", "raise_on_duplicate", "lock_expiry")  # of other packages' tasks
 AUTORETRIED = "_orig_run"  # the attribute of a task that has ``autoretry_for``
 
@@ -58,119 +47,32 @@ AUTORETRIED = "_orig_run"  # the attribute of a task that has ``autoretry_for``
 def locked_task(key: F, /) -> F: ...
 @overload
 def locked_task(
-    key: str | Sequence[str] | None = None,
-    *,
-    ttl: float | None = None,
-    wait: float | None = None,
-    renew: bool | None = None,
-    on_conflict: OnConflict | None = None,
-    alias: str | None = None,
-    min_hold: float = 0,
-    max_hold: float | None = None,
-    mode: Mode = "while_running",
-    on_unavailable: OnUnavailable = "retry",
-    on_duplicate: OnDuplicate | None = None,
-    queue_ttl: float | None = None,
-    using: str | None = None,
-    once: timedelta | float | None = None,
-    limit: int | None = None,
+    key: str | Sequence[str] | None = None, **options: Unpack[TaskOptions]
 ) -> Callable[[F], F]: ...
-def locked_task(
-    key: Any = None,
-    *,
-    ttl: float | None = None,
-    wait: float | None = None,
-    renew: bool | None = None,
-    on_conflict: OnConflict | None = None,
-    alias: str | None = None,
-    min_hold: float = 0,
-    max_hold: float | None = None,
-    mode: Mode = "while_running",
-    on_unavailable: OnUnavailable = "retry",
-    on_duplicate: OnDuplicate | None = None,
-    queue_ttl: float | None = None,
-    using: str | None = None,
-    once: timedelta | float | None = None,
-    limit: int | None = None,
-    **unknown: Never,
-) -> Any:
+def locked_task(key: Any = None, **options: Unpack[TaskOptions]) -> Any:
     """Run the body of a task under a lock; write it below ``@shared_task`` or ``@app.task``.
+
+    ``TaskOptions`` describes the options; with Celery's tasks, besides:
 
     Args:
         key: the lock's name, with fields that are filled from the arguments; None: the name of
             the task and a digest of all its arguments.
-        ttl: seconds after which the nodes forget a worker that died. None: the alias's TTL.
-        wait: seconds for which a run waits for the lock, occupying its worker process. None: 0.
-        renew: whether a watchdog renews the lease while the body runs. None: the alias's RENEW.
-        on_conflict: what to do with a message whose key is held: "skip" ends it as a success
-            whose result is a ``Skipped``; "retry" sends it again for later, which does not
-            count as a retry; "raise" fails it with ``LockTaken``. Nothing comes back from an eager
-            or a direct call: by "retry" it fails as well. With mode="until_started" it is "retry"
-            or "raise". None: "retry" with a ``limit``, else "skip".
-        alias: the alias whose nodes decide. None: "default".
-        min_hold: seconds for which the key stays taken at least.
-        max_hold: seconds after which the lease is no longer renewed. None: MAX_HOLD.
-        mode: "while_running": every message is sent, and of those with one key one runs at a
-            time; "until_started": besides, no second message is sent while one waits;
-            "until_finished": nor while one runs, or waits for its retry. The last two need
-            ``base=LockedTask``.
-        on_unavailable: what to do with a message when no majority of the nodes can be asked at
-            its start: "retry" sends it again for later; "run" runs the body without the lock;
-            "raise" fails it with ``NodesUnavailable``.
-        on_duplicate: what ``delay`` and its likes do in place of sending a second message:
-            "existing" returns the ``AsyncResult`` of the first one, with ``duplicate`` True;
-            "raise" raises ``DuplicateTask``; "drop" returns None; a function is called with that
-            result, and returns what they return. None: "existing".
-        queue_ttl: seconds, from its ETA, after which a message that neither ran nor expired no
-            longer keeps others from being sent. None: 3600.
-        using: the database; inside a transaction of it a message is sent after the COMMIT.
-            None: "default".
-        once: how long the work of a key is not done again after its body has succeeded, a timedelta
-            or seconds; see ``Lock.once``. A message in that time ends as a success whose result is
-            a ``Skipped``, whatever ``on_conflict`` says. None: for each message.
-        limit: how many messages of one key run at a time, 1 to 128; a key is held when so many do,
-            and by "retry" the next message comes back after 2.5 to 5 s. Not with
-            mode="until_finished", ``once`` or several keys. None: one.
+        on_conflict: A message that comes back has not used up a retry. Nothing comes back from an
+            eager or a direct call: by "retry" it fails as well.
+        mode: "until_started" and "until_finished" need ``base=LockedTask``; a message that waits
+            for its retry has not finished.
+        on_duplicate: The result is an ``AsyncResult``, with ``duplicate`` True.
 
     Raises:
         TypeError: the decorated object is a task already, or not a plain function.
         ValueError: an option makes no sense; the text says which.
     """
-    if unknown:
-        raise unknown_keywords("locked_task", unknown, OPTIONS)
-    template = redlock.using(
-        alias, ttl=ttl, wait=wait or 0, renew=renew, min_hold=min_hold, max_hold=max_hold
-    )
-    decorate = functools.partial(
-        _decorate,
-        template=template,
-        mode=mode,
-        on_conflict=on_conflict,
-        on_unavailable=on_unavailable,
-        on_duplicate=on_duplicate,
-        queue_ttl=queue_ttl,
-        using=using,
-        once=once,
-        limit=limit,
-    )
-    # type(), because isinstance asks for __class__, and so would make a lazy task real.
-    if key is None or issubclass(type(key), str | list | tuple):
-        return functools.partial(decorate, key=key)
-    return decorate(key, key=None)
+    return decorating(_decorate, key, options)
 
 
-OPTIONS: Final = tuple(inspect.signature(locked_task).parameters)[:-1]  # without ``unknown``
-
-
-def _decorate(
-    function: F,
-    *,
-    key: str | Sequence[str] | None,
-    template: LockTemplate,
-    **options: Any,
-) -> F:
+def _decorate(make_plan: Callable[..., Plan], function: F) -> F:
     _check_function(function)
-    plan = Plan(function, key, template, **options)
+    plan = make_plan(function)
 
     @functools.wraps(function)
     def locked(*args: Any, **kwargs: Any) -> Any:
@@ -178,40 +80,10 @@ def _decorate(
         if task is None and (djangos := djangos_task(function)):
             raise TypeError(wrong_decorator(djangos.module_path, OF_CELERY))
         _check_base(task, plan)
-        delivery = Delivery(task, plan)
-        sent = task if delivery.has_message else None
-        with carried(sent, is_copy=delivery.is_copy) as mark:
-            own = template.using(label=delivery.label)
-            # A method of the task, or one with bind=True.
-            owned = task is not None and bool(args) and args[0] is task
-            name = "" if task is None else task.name
-            lock = plan.lock_of_call(name, args, kwargs, own, owned=owned)
-            entered = False
-            try:
-                with delivery.run(own, lock), plan.block(lock) as found:
-                    entered = True
-                    lease, at = found if isinstance(found, OnceRun) else (found, None)
-                    if at is not None:
-                        return delivery.skip_done(lock, at)  # its mark goes at the end
-                    mark.drop()  # the lock is the mark from here on
-                    if delivery.has_succeeded(lock):
-                        raise Ignore("an earlier run of this message has succeeded")
-                    body: Callable[..., Any] = function
-                    if plan.marks and delivery.has_message:
-                        body = _with_retries_inside(task, function)
-                    with delivery.body(lease):
-                        return body(*args, **kwargs)
-            except (LockTaken, NodesUnavailable) as error:
-                if entered:  # the body's own
-                    raise
-                refusal = error
-            # Outside of ``except``: what is raised or logged from here has no refusal as its cause.
-            if isinstance(refusal, NodesUnavailable) and plan.on_unavailable == "run":
-                logger.warning("%r is not locked: %s", lock, refusal)
-                mark.drop()
-                with delivery.body(None):
-                    return function(*args, **kwargs)
-            return delivery.refuse(refusal, lock)
+        run = CeleryRun(plan, task, args, kwargs)
+        retries = plan.marks and run.has_message
+        body = _with_retries_inside(task, function) if retries else function
+        return run.perform(functools.partial(body, *args, **kwargs))
 
     # Celery checks the arguments of ``delay`` against this.
     locked.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
@@ -229,9 +101,6 @@ def _check_function(function: Any) -> None:
         raise TypeError(msg)
     if issubclass(kind, type) or not callable(function):
         msg = f"@locked_task decorates a function, not {function!r}; of a task class, its 'run'"
-        raise TypeError(msg)
-    if plan_of(function) is not None:  # the inner one's end would be taken for the body's
-        msg = f"{function.__qualname__} has @locked_task already: write one, with a list of keys"
         raise TypeError(msg)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         msg = f"{function.__qualname__} is a generator function: nothing would run under the lock"
@@ -405,7 +274,7 @@ class LockedTask(DjangoTask):  # type: ignore[misc] # Celery ships no types
             DuplicateTask: with on_duplicate="raise", if there is an earlier message.
         """
         own = {"producer": producer, "link": link, "link_error": link_error, "shadow": shadow}
-        return publishing.publish(self, super().apply_async, (args, kwargs), task_id, own | options)
+        return publishing.send(self, super().apply_async, (args, kwargs), task_id, own | options)
 
     def unmark(self, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> None:
         """Let the next message with these arguments be sent, whatever is in the queue.

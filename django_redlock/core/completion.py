@@ -137,7 +137,7 @@ def of_mark(entry: str) -> tuple[str, str]:
     return task.replace("%3A", ":").replace("%25", "%"), name
 
 
-def publish(
+def set_mark(
     policy: Policy,
     key: str,
     locks: Sequence[str] = (),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias, TypeVar, overload
 from weakref import WeakKeyDictionary
 
@@ -507,6 +508,7 @@ class Lock:
         template: str | None = None,
         *,
         strict: bool = False,
+        label: str | None = None,
     ) -> Lock:
         """Return this lock with the fields of its names filled in; braces in values are text.
 
@@ -515,13 +517,15 @@ class Lock:
             decorated: the function under the decorator, if there is one.
             template: what metrics have for the names; None: the names as they are here.
             strict: see ``core.names.fill``.
+            label: the owner label; None: as this lock has it.
 
         Raises:
             TypeError, ValueError: as ``core.names.fill``.
         """
         names = [fill(name, arguments, strict=strict) for name in self.names]
         made_of = ", ".join(self.names) if template is None else template
-        lock = Lock(self._source, self._alias, names, self._options, template=made_of)
+        options = self._options if label is None else replace(self._options, label=label)
+        lock = Lock(self._source, self._alias, names, options, template=made_of)
         lock._filled, lock._decorated = True, decorated
         return lock
 

@@ -16,7 +16,6 @@ import contextlib
 import math
 import socket
 import ssl
-import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -41,7 +40,6 @@ from .faults import complaint, turns_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from contextlib import AbstractContextManager
 
     from redis.connection import Connection as RedisConnection
     from redis.connection import UnixDomainSocketConnection
@@ -87,6 +85,13 @@ class OnWire:
 
     def hear_usual(self, index: int) -> None:
         """Take the usual reply of the node at this index."""
+
+    def cut(self, index: int, vote: Vote) -> None:
+        """Take the vote of a node whose reply nobody hears: the connection has ended."""
+        self.hear(index, vote)
+
+    def strike(self, index: int) -> None:
+        """Note that the node at this index has replied, to what nobody waits for any more."""
 
     def keep(self, index: int) -> None:
         """Have the node's next connection carry the undo that this one has not carried out."""
@@ -134,6 +139,12 @@ class SentAgain(OnWire):
     def hear(self, index: int, vote: Vote) -> None:
         if not self._mute:
             self._first.hear(index, vote)
+        else:
+            self._first.strike(index)
+
+    def cut(self, index: int, vote: Vote) -> None:
+        if not self._mute:
+            self._first.cut(index, vote)
 
     def keep(self, index: int) -> None:
         self._first.keep(index)
@@ -205,28 +216,6 @@ def load(command: Command, hear: Callable[[int, Vote], object]) -> PlainCommand:
     return PlainCommand(Command.LOAD, b"", data, hear)
 
 
-class OneAtATime:
-    """Read and write a socket from any thread, one call at a time.
-
-    OpenSSL allows no two calls on one connection at the same time: the connection looks closed
-    afterwards, or worse. No other lock is taken inside this one.
-    """
-
-    def __init__(self, wrapped: socket.socket, lock: AbstractContextManager[object]) -> None:
-        self._socket = wrapped
-        self._lock = lock
-
-    def recv(self, size: int) -> bytes:
-        """Read what is there, without waiting for more."""
-        with self._lock:
-            return self._socket.recv(size)
-
-    def send(self, data: bytes) -> int:
-        """Write what the socket takes; return how many bytes."""
-        with self._lock:
-            return self._socket.send(data)
-
-
 READ_SIZE: Final = 65536
 READS: Final = 64  # of that size at a time; poll tells when there is more
 # Bytes of requests without a reply, beyond which a connection takes no more, and beyond which it
@@ -257,11 +246,8 @@ class Connection:
         fault: why the connection cannot be used any more; None while it can.
         turned_away: whether the server said that it is not the one which is wanted, and ``Node``
             has not counted that as a failure yet.
-        spoiled: ``time.monotonic`` of an interruption that may have put the connection out of
-            step, so that only an undo may still use it; else 0.
         looped: whether an event loop has the connection, and sends later what the socket does not
             take at once.
-        in_set: whether a ``ConnectionSet`` has the connection, and alone writes to it.
         unsent: number of bytes that are still to be sent; reading sends them, too.
         backlog: number of bytes of the requests without a reply.
         incomplete: number of bytes of a reply that has not come as a whole.
@@ -296,18 +282,14 @@ class Connection:
         self.votes_from = self.opened + guard_left if guard_left > 0 else -math.inf
         self.owed: deque[OnWire] = deque()
         self.fault: Reason | None = None
-        self.spoiled, self.looped, self.in_set, self._sending = 0.0, False, False, False
-        self.turned_away = False
+        self.looped = self.turned_away = False
         self._loads_since = math.inf  # ``time.monotonic`` of the first LOADING
         self.tls = isinstance(self.socket, ssl.SSLSocket)
-        self._using = threading.RLock() if self.tls else contextlib.nullcontext()
-        self._stream = OneAtATime(self.socket, self._using) if self.tls else self.socket
         self._reader = replies.reader()
         self._unsent: list[bytes] = []
         self.unsent = self.backlog = self.incomplete = 0
         self._unasked = False  # whether nothing of what is in owed has been sent yet
         self._loading: set[Command] = set()
-        self._writing = threading.RLock()
 
     def silent_for(self, now: float) -> float:
         """Return the seconds for which the node has owed a reply and sent none."""
@@ -324,19 +306,17 @@ class Connection:
         packed, size = owed.packed, len(owed.packed)
         if owed.command in WITH_EPOCH:
             packed = packed[: -len(NO_EPOCH)] + self.epoch
-        with self._writing:
-            return self._note((owed,), packed, size)
+        return self._note((owed,), packed, size)
 
     def send_all(self, owed: Sequence[OnWire], parts: Sequence[bytes], size: int) -> bool:
         """Send these requests without waiting, or none of them; see ``pending.parts``."""
-        with self._writing:
-            if not self._note(owed, self.epoch.join(parts), size):
-                return False
-            self.flush()
+        if not self._note(owed, self.epoch.join(parts), size):
+            return False
+        self.flush()
         return True
 
     def _note(self, owed: Sequence[OnWire], packed: bytes, size: int) -> bool:
-        if self.fault or self.in_set or self._sending:
+        if self.fault:
             return False
         if self.backlog and not has_room(self, owed[0], size):
             return False
@@ -350,49 +330,40 @@ class Connection:
         """Tell whether a request with this nonce has no reply yet."""
         return any(owed.nonce == nonce for owed in tuple(self.owed))
 
-    def join_set(self) -> bool:
-        """Let a ``ConnectionSet`` alone write; return False where something is still to be done."""
-        with self._writing:
-            busy = self.owed or self.unsent or self.fault or self.spoiled
-            self.in_set = not (busy or self.guarded or self.tls)
-        return self.in_set
-
     def flush(self) -> bool:
         """Send what the socket takes without waiting; return whether that was all."""
-        with self._writing:
-            if self._sending or self.fault or not self._unsent:
-                return not self._sending
-            try:
-                self._sending = True
-                data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
-                sent = self._stream.send(data)
-                if sent and self._unasked:
-                    self._unasked, self.heard = False, time.monotonic()
-                self._unsent = [data[sent:]] if sent < len(data) else []
-                self.unsent = len(data) - sent
-            except BUSY:
-                self._unsent = [data]
-            except OSError as error:
-                self._unsent, self.unsent = [], 0
-                if not self.looped:  # else reading tells as well, and in the loop's own thread
-                    self.close(faults.lost(error))
-            finally:
-                self._sending = False
-            return not self.unsent
+        if self.fault or not self._unsent:
+            return True
+        data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
+        try:
+            sent = self.socket.send(data)
+            if sent and self._unasked:
+                self._unasked, self.heard = False, time.monotonic()
+            self._unsent = [data[sent:]] if sent < len(data) else []
+            self.unsent = len(data) - sent
+        except BUSY:
+            self._unsent = [data]
+        except OSError as error:
+            self._unsent, self.unsent = [], 0
+            if not self.looped:  # else reading tells as well, and in the loop's own thread
+                self.close(faults.lost(error))
+        except BaseException:  # how much has left is not known
+            self._unsent, self.unsent = [], 0
+            self.close(faults.INTERRUPTED)
+            raise
+        return not self.unsent
 
     def disown(self, why: Reason) -> None:
         """Give an unknown vote to each request without a reply; a late reply is not heard."""
-        with self._writing:
-            unheard = deque[OnWire](SentAgain(o, o.packed, o.since, mute=True) for o in self.owed)
-            owed, self.owed = self.owed, unheard
+        unheard = deque[OnWire](SentAgain(o, o.packed, o.since, mute=True) for o in self.owed)
+        owed, self.owed = self.owed, unheard
         for each in owed:
-            each.hear(self.index, Vote(self.label, Answer.UNKNOWN, reason=why))
+            each.cut(self.index, Vote(self.label, Answer.UNKNOWN, reason=why))
 
     def send(self, owed: OnWire) -> bool:
         """Send a request without waiting; return False if it cannot arrive whole."""
-        with self._writing:
-            taken = self.put(owed)
-            self.flush()
+        taken = self.put(owed)
+        self.flush()
         return taken and not self.fault
 
     def read(self) -> None:
@@ -401,7 +372,7 @@ class Connection:
             self.flush()
         try:
             for _ in range(READS):
-                data = self._stream.recv(READ_SIZE)
+                data = self.socket.recv(READ_SIZE)
                 self.take_in(data)
                 if self.fault or (len(data) < READ_SIZE and not self.tls):
                     return  # TLS may hold back more, which poll would not tell
@@ -485,16 +456,12 @@ class Connection:
     def _send_in_full(self, owed: OnWire) -> bool:
         """Send a request again, with the text of the script that the node forgot (SCRIPT FLUSH)."""
         # Not where nobody waits: a grant would come behind its undo. But an undo, always.
-        in_set, self.in_set = self.in_set, False  # who reads a set's connection may write to it
-        try:
-            if owed.command in UNDO or not owed.gone:
-                return self.send(in_full(owed)) or bool(self.fault)  # closed: its caller was told
-            if (command := owed.command) not in self._loading:
-                self._loading.add(command)
-                self.send(load(command, lambda *_: self._loading.discard(command)))
-            return False
-        finally:
-            self.in_set = in_set
+        if owed.command in UNDO or not owed.gone:
+            return self.send(in_full(owed)) or bool(self.fault)  # closed: its caller was told
+        if (command := owed.command) not in self._loading:
+            self._loading.add(command)
+            self.send(load(command, lambda *_: self._loading.discard(command)))
+        return False
 
     def close(self, fault: Reason) -> None:
         """Close the connection; each request without a reply gets an unknown vote."""
@@ -502,13 +469,12 @@ class Connection:
         for owed in drain(self.owed.popleft):
             if owed.command in UNDO:
                 owed.keep(self.index)
-            owed.hear(self.index, Vote(self.label, Answer.UNKNOWN, reason=self.fault))
-        with self._using:
-            if self.looped:  # the loop must forget the socket's number before it is closed
-                with contextlib.suppress(OSError):
-                    self.socket.shutdown(socket.SHUT_RDWR)
-            else:
-                self._connection.disconnect()
+            owed.cut(self.index, Vote(self.label, Answer.UNKNOWN, reason=self.fault))
+        if self.looped:  # the loop must forget the socket's number before it is closed
+            with contextlib.suppress(OSError):
+                self.socket.shutdown(socket.SHUT_RDWR)
+        else:
+            self._connection.disconnect()
 
 
 def has_room(connection: Connection, owed: OnWire, size: int) -> bool:

@@ -59,10 +59,10 @@ class NodeGroup:
             for index, address in enumerate(addresses)
         )
         self._threads = Threads(self.nodes, timeout)
-        self._loops = Loops(self.nodes, timeout, self._threads.sets)
+        self._loops = Loops(self.nodes, timeout, self._threads)
         self.ask, self.aask = self._threads.ask, self._loops.ask
         self._waiters = Waiters(
-            NodePlaces(self.nodes, self._loops.put, self._threads.sets, timeout), timeout
+            NodePlaces(self.nodes, self._loops.put, self._threads, timeout), timeout
         )
         self.queue, self.aqueue = self._waiters.queue, self._waiters.aqueue
         self.waiting = self._waiters.local.waiting
@@ -88,24 +88,22 @@ class NodeGroup:
         left: list[str] = []
         if timeout:
             self.prepare_end()
-            left = end(
-                [self._threads.sets.threads, *(each.threads for each in self.nodes)], timeout
-            )
+            left = end([self._threads.threads, *(each.threads for each in self.nodes)], timeout)
         self._loops.close()
-        self._threads.sets.close()
+        self._threads.close()
         for node in self.nodes:
             node.close()
         return left
 
     def prepare_end(self) -> None:
         """Let the background work hear, and send, what is still owed to undos."""
-        self._threads.sets.close()
+        self._threads.close()
         for node in self.nodes:
             node.undos.hurry()
 
     def reset(self) -> None:
         """Forget every connection, as a forked child must."""
-        self._threads.sets.reset()
+        self._threads.reset()
         self._loops.reset()
         self._waiters.reset()
         for node in self.nodes:

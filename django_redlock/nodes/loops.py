@@ -24,17 +24,17 @@ import heapq
 import itertools
 import math
 import time
+import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from django_redlock import events
-from django_redlock.core.protocol import UNDO, Command
+from django_redlock.core.protocol import TAKING
 from django_redlock.core.reasons import ReasonCode, because
 
 from .background import Listening, PerLoop
 from .connection import close_as_silent, parts, silence
 from .faults import GUARD_OVER, INTERRUPTED, TAKES_NO_MORE, no_answer
-from .node import SentUndo, Undo
 from .round import OVER, PATIENCE, Round
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from django_redlock.core.reasons import Reason
 
     from .connection import Connection, OnWire
-    from .node import ConnectAttempt, Node
+    from .node import ConnectAttempt, Node, SentUndo
     from .round import Verdict
-    from .sets import ConnectionSets
+    from .threads import Threads
 
 
 Timer: TypeAlias = list[Any]  # when; which of those; the batch, or None when it is over
@@ -65,20 +65,20 @@ class Loops:
 
     Args:
         timeout: the node timeout, in seconds.
-        sets: the connections of threads. A loop takes from them where no other is idle; and where a
-            thread has acquired, a set may owe the reply to the grant that a task undoes or heals.
+        threads: has the links of threads. A loop takes connections from them where no other is
+            idle; and where a thread has acquired, the undo of a task goes behind its grant.
     """
 
-    def __init__(self, nodes: Sequence[Node], timeout: float, sets: ConnectionSets) -> None:
+    def __init__(self, nodes: Sequence[Node], timeout: float, threads: Threads) -> None:
         self._nodes = nodes
         self._timeout = timeout
-        self._sets = sets
+        self._threads = threads
         self.reset()
 
     def reset(self) -> None:
         """Forget all loops, as a forked child must."""
         self._connections = PerLoop(
-            partial(LoopConnections, self._nodes, self._timeout, self._sets)
+            partial(LoopConnections, self._nodes, self._timeout, self._threads)
         )
 
     def close(self) -> None:
@@ -97,10 +97,13 @@ class Loops:
         """
         loop = asyncio.get_running_loop()
         connections = self._connections.of(loop)
-        if request.command in UNDO or request.command is Command.HEAL:
-            self._sets.give_up(request.nonce)
         answered: asyncio.Future[list[Vote]] = loop.create_future()
-        asking = Round(self._nodes, request, self._timeout, answered)
+        asking = Round(self._nodes, request, self._timeout, answered, late=self._threads.late)
+        if asking.undoing:
+            late, home = self._threads.late.pop(request.nonce, ()), connections.reference
+            asking.behind = [each for each in late if each.home is not home]
+        elif request.command in TAKING:
+            asking.home = connections.reference
         batch, usual, start = connections.batch, is_usual(asking), asking.start
         if batch is not None and not (usual and batch.takes(start)):
             batch.leave()
@@ -128,16 +131,20 @@ class LoopConnections:
 
     Attributes:
         batch: the rounds of this tick that are not in the streams yet.
+        reference: a weak reference to it.
     """
 
-    def __init__(self, nodes: Sequence[Node], timeout: float, sets: ConnectionSets) -> None:
+    def __init__(self, nodes: Sequence[Node], timeout: float, threads: Threads) -> None:
         self.nodes = nodes
         self.timeout = timeout
+        self.threads = threads
         self.by_place = [
-            LoopConnection(self, node, place, timeout, sets) for place, node in enumerate(nodes)
+            LoopConnection(self, node, place, timeout, threads) for place, node in enumerate(nodes)
         ]
         self.timers = TimerHeap()
         self.batch: Batch | None = None
+        self.reference = weakref.ref(self)
+        self._loop = weakref.ref(asyncio.get_running_loop())
         # An asynchronous generator that is in its body is what a loop closes before it ends.
         self._ending = self._until_shutdown()
         with contextlib.suppress(StopIteration):  # "has yielded"
@@ -152,6 +159,24 @@ class LoopConnections:
                 self.batch.leave()
             for each in self.by_place:
                 each.give_back()
+
+    def send_behind(self, place: int, owed: SentUndo) -> bool:
+        """Have the loop send an undo behind what a task asked a node; any thread may call this.
+
+        Returns:
+            Whether the loop can still do so.
+        """
+        try:
+            self._loop().call_soon_threadsafe(self._send_behind, place, owed)  # type: ignore[union-attr]
+        except (RuntimeError, AttributeError):  # it is closed, or forgotten
+            return False
+        return True
+
+    def _send_behind(self, place: int, owed: SentUndo) -> None:
+        if self.batch is not None:
+            self.batch.leave()
+        if not self.by_place[place].put(owed, asyncio.get_running_loop()):
+            owed.keep(place)
 
     def close_idle(self) -> None:
         """Close each connection as soon as no reply is on its way over it; called by the loop."""
@@ -208,13 +233,13 @@ class LoopConnection:
     """
 
     def __init__(
-        self, group: object, node: Node, place: int, timeout: float, sets: ConnectionSets
+        self, group: object, node: Node, place: int, timeout: float, threads: Threads
     ) -> None:
         self.group = group
         self.node = node
         self.timeout = timeout
         self._place = place
-        self._sets = sets
+        self._threads = threads
         self.connection: Connection | None = None
         self.silent = False
         self._attempt: ConnectAttempt | None = None
@@ -231,7 +256,7 @@ class LoopConnection:
         connection = self.connection
         if connection is None or connection.fault:
             self._drop(loop)
-            while (taken := self._sets.take(self.node, now)) is not None:
+            while (taken := self._threads.take(self.node, now)) is not None:
                 taken.read()  # it may have been closed while it was idle …
                 if not taken.fault:
                     taken.read()  # … and the end of it may be behind a last reply
@@ -299,7 +324,7 @@ class LoopConnection:
             if self.connection is not None and self.silent:
                 close_as_silent(self.connection)  # it answers on a new one
             if self.connection is not None and not self.connection.fault:
-                self.node.give(attempt.connection, None, time.monotonic())  # one is enough
+                self.node.give(attempt.connection, time.monotonic())  # one is enough
             else:
                 self._drop(loop)
                 self._have(attempt.connection, loop)
@@ -311,7 +336,6 @@ class LoopConnection:
         self.connection, self._blocked, self.silent = connection, False, False
         try:
             connection.looped = True
-            self.node.check_out(connection)
             loop.add_reader(connection.fileno, self.read, loop)
         except BaseException:
             self._give_up(connection, loop)
@@ -332,7 +356,6 @@ class LoopConnection:
             loop.remove_reader(connection.fileno)
             loop.remove_writer(connection.fileno)
             connection.looped = False
-            self.node.check_in(connection)
             if connection.fault:
                 connection.close(connection.fault)
 
@@ -347,7 +370,7 @@ class LoopConnection:
             if not connection.flush():
                 connection.close(TAKES_NO_MORE)
             connection.disown(because(ReasonCode.LOOP_ENDS))
-            self.node.give(connection, None, time.monotonic())
+            self.node.give(connection, time.monotonic())
 
     def close_idle(self) -> bool:
         """Close the connection unless a reply is on its way; return whether there is none now."""
@@ -466,12 +489,7 @@ def is_usual(asking: Round) -> bool:
         or events.node_watchers
     ):
         return False
-    if asking.undoing:  # its grant may be on its way over the connection of a thread, or other loop
-        nonce = asking.request.nonce
-        for node in asking.nodes:
-            if nonce in node.unanswered or len(node.lent) > 1:
-                return False
-    return True
+    return not asking.behind
 
 
 class Batch:
@@ -620,23 +638,14 @@ class Batch:
             self.follow(asking, asking.verdict())
 
     def _undo_elsewhere(self, asking: Round, usable: dict[int, Connection]) -> None:
-        """Undo behind the grant, where a thread or another loop acquired and is unanswered."""
-        nonce = asking.request.nonce
+        """Undo behind the grant, where others acquired and a node has not replied."""
+        if asking.behind:
+            self._connections.threads.undo_behind(asking)
+            for place in [place for place in usable if asking.votes[place] is not None]:
+                del usable[place]
         for place in asking.asked:
-            if place not in asking.touched:
-                continue
-            node, own = asking.nodes[place], self._connections.by_place[place].connection
-            other = None
-            if nonce in node.unanswered or len(node.lent) > (own is not None):
-                other = node.elsewhere(nonce, own)
-            if other is not None:
-                usable.pop(place, None)
-                again = SentUndo(Undo(asking.request, asking.start), node, time.monotonic())
-                if not other.send(again) and not other.fault:
-                    asking.keep(place)
-                node.unanswered.pop(nonce, None)
-                asking.lose(place, because(ReasonCode.GRANT_UNANSWERED), sent=True)
-            elif own is not None and not own.fault:
+            own = self._connections.by_place[place].connection
+            if place in asking.touched and asking.votes[place] is None and own and not own.fault:
                 usable[place] = own  # a silent one will do: what is to be undone went there
 
     def _connect(self, asking: Round, place: int) -> None:

@@ -1,9 +1,8 @@
 """One node: its connections, the undos it has not carried out, its vote, and its status.
 
-A connection is of one caller at a time, or in ``_free``. One with an overdue reply is stalled:
-while a node has one, the node is *silent*, gets no new requests, and costs no time. When the reply
-arrives after all, the node is back. A connection that owes the reply to a grant is kept by the
-grant's nonce in ``unanswered``, so that the undo can be sent behind it.
+A connection is of one link, loop or other caller at a time, or spare. One with an overdue reply is
+stalled: while a node has one, the node is *silent*, gets no new requests, and costs no time. When
+the reply arrives after all, the node is back.
 
 Later calls try an unreachable node again, in a short-lived background thread, because redis-py's
 handshake blocks. So they do with a node whose newest connection was told that it leads to a wrong
@@ -38,7 +37,6 @@ from .connection import Connection, OnWire, close_as_silent, pack, silence, undo
 from .faults import (
     CLOSED,
     GUARD_OVER,
-    INTERRUPTED,
     SURPLUS,
     TAKES_NO_MORE,
     no_answer,
@@ -63,9 +61,9 @@ OPEN_TIMEOUT: Final = 1.0  # seconds for each step of a handshake, in the backgr
 LONGEST_ATTEMPT: Final = 10 * OPEN_TIMEOUT
 MOST_ATTEMPTS: Final = 8  # at the same time: more threads would slow down all others
 # Idle connections.
-SPARE: Final = 64  # kept for a node
+SPARE: Final = 64  # kept for a node, and links of a group
 UNDOS_FIRST: Final = 32_768  # bytes of undos sent before a request: both must have room
-LONGEST_SPOILED: Final = 1.0  # seconds for which an undo may still come after an interruption
+LONGEST_TORN: Final = 1.0  # seconds for which an undo may still come after an interruption
 # Undos that are kept.
 MOST: Final = 65_536  # for one node …
 MOST_BYTES: Final = 32 * 1024 * 1024  # … and about how much memory their names may take
@@ -146,8 +144,6 @@ class Node:
         timeout: seconds that the node may take to reply.
         down_reason: why callers do not wait for the node; None if they do.
         unconnected, unopened: the reason while connecting takes too long; why it failed, or None.
-        unanswered: the connections that owe the reply to a grant, by its nonce.
-        lent: the connections that event loops have.
         undos: the undos that the node has not carried out.
         duplicate_of: the label of an earlier node that is the same server, or "".
         facts: what it said of itself at the last connection.
@@ -192,8 +188,6 @@ class Node:
         self._lock = threading.RLock()  # re-entrant: a forgotten place in a queue is given up here
         self._free: list[Connection] = []
         self._stalled: list[Connection] = []
-        self.unanswered: dict[str, Connection] = {}
-        self.lent: weakref.WeakKeyDictionary[Connection, None] = weakref.WeakKeyDictionary()
         self.undos = UndoQueue(self)
         self.threads = WorkerThreads()
         self.down_reason: Reason | None = None
@@ -210,8 +204,7 @@ class Node:
 
     def close(self) -> None:
         """Close every connection that is not in use."""
-        pops = self._free.pop, self._stalled.pop, lambda: self.unanswered.popitem()[1]
-        for connection in drain(*pops):
+        for connection in drain(self._free.pop, self._stalled.pop):
             connection.close(CLOSED)
 
     @property
@@ -266,32 +259,20 @@ class Node:
                     return connection
         return None
 
-    def take_behind(self, nonce: str, now: float) -> tuple[Connection | None, bool]:
-        """Return a connection to undo ``nonce`` on, and whether the caller alone has it.
+    def take_behind(self, nonce: str) -> Connection | None:
+        """Return a stalled connection to undo ``nonce`` on: the one that has its grant, if any.
 
-        It is the one that owes the reply to the grant, if any: an undo that overtakes its grant
-        undoes nothing.
+        A node that hangs has the undo in its kernel, even if this process goes.
         """
-        with self._lock:
-            connection = self._owing(nonce)
-            self.unanswered.pop(nonce, None)
-            if connection:
-                return connection, self._forget(connection) or bool(connection.spoiled)
-            if connection := self._lent_owing(nonce):
-                return connection, False
-        connection = self.take(now)
-        with self._lock:
-            if connection is None and self._stalled:
-                connection = self._stalled.pop()  # it is stalled again: see give()
-        return connection, True
+        stalled = tuple(self._stalled)
+        for connection in (*(each for each in stalled if each.owes(nonce.encode())), *stalled):
+            if self.take_silent(connection):
+                return connection
+        return None
 
-    def _forget(self, connection: Connection) -> bool:
-        return remove(connection, self._free) or remove(connection, self._stalled)
-
-    def has_unanswered(self, nonce: str) -> bool:
-        """Return whether a connection here, or of an event loop, owes the reply to this grant."""
-        with self._lock:
-            return bool(self._owing(nonce) or self._lent_owing(nonce))
+    def take_silent(self, connection: Connection) -> bool:
+        """Take this connection, if it is stalled here; return whether it was."""
+        return remove(connection, self._stalled)
 
     def is_back(self) -> bool:
         """Return whether a node that was known to be down has a connection again."""
@@ -300,79 +281,32 @@ class Node:
                 self._read_stalled(time.monotonic())
         return not self.down_reason
 
-    def elsewhere(self, nonce: str, mine: Connection | None) -> Connection | None:
-        """Return another connection than a loop's own, to undo ``nonce`` behind its grant, or None.
+    def replies(self) -> None:
+        """Note that a connection owes no overdue reply, even if another one failed."""
+        if self.down_reason and not self._stalled:
+            self.down_reason = None
 
-        There can be one only if the nonce is in ``unanswered``, or another loop has one ``lent``.
-        """
+    def stall(self, connection: Connection, now: float) -> None:
+        """Take a connection back on which a reply is overdue: the node is silent."""
         with self._lock:
-            connection = self._owing(nonce)
-            self.unanswered.pop(nonce, None)
-            if connection and not (connection.spoiled or connection is mine):
-                return connection
-            return self._lent_owing(nonce, mine)
+            self._stalled.append(connection)
+            self.down_reason = self.down_reason or no_answer(connection.silent_for(now))
+        if undoing_until(connection.owed) > now:
+            self.work_on_undos()
 
-    def _owing(self, nonce: str) -> Connection | None:
-        connection = self.unanswered.get(nonce)
-        if connection and not connection.fault and _owes(connection, nonce):
-            return connection
-        return None
-
-    def _lent_owing(self, nonce: str, mine: Connection | None = None) -> Connection | None:
-        if not self.lent:  # looking through it is slow
-            return None
-        for reference in self.lent.keyrefs():  # a list: other threads may change it
-            each = reference()
-            if each and each is not mine and not each.fault and _owes(each, nonce):
-                return each
-        return None
-
-    def check_out(self, connection: Connection) -> None:
-        """Note that an event loop has the connection."""
-        with self._lock:
-            self.lent[connection] = None
-
-    def check_in(self, connection: Connection) -> None:
-        """Note that no event loop has the connection any more."""
-        with self._lock:
-            self.lent.pop(connection, None)
-
-    def expect(self, connection: Connection, nonce: str) -> None:
-        """Note that a connection in use has a heal: an undo of another thread must go behind it.
-
-        A grant needs no such note: its caller alone can undo it, and only after ``give``.
-        """
-        with self._lock:
-            self._remember(nonce, connection)
-
-    def give(self, connection: Connection, nonce: str | None, now: float) -> None:
-        """Take a connection back, which may still owe the reply to the grant of ``nonce``.
-
-        One that an interruption has spoiled serves the undo of that grant, and nothing else.
-        """
-        owes = nonce is not None and bool(connection.owed) and _owes(connection, nonce)
-        if connection.spoiled and not owes:
-            connection.close(INTERRUPTED)
+    def give(self, connection: Connection, now: float) -> None:
+        """Take a connection back, which may still owe replies."""
         if connection.unsent and not (connection.fault or connection.flush()):
             connection.close(TAKES_NO_MORE)
-        if nonce is not None and not owes and self.unanswered.get(nonce) is connection:
-            self.unanswered.pop(nonce, None)  # ``expect`` noted it
         if connection.fault:
+            return
+        if silence(connection, now, self.timeout) > self.timeout:
+            self.stall(connection, now)
             return
         if connection.owed and undoing_until(connection.owed) > now:
             self.work_on_undos()
         with self._lock:
-            if owes and nonce is not None:
-                self._remember(nonce, connection)
-            connection.in_set = False
-            if connection.spoiled:
-                return
-            if (silent := silence(connection, now, self.timeout)) > self.timeout:
-                self._stalled.append(connection)
-                self.down_reason = self.down_reason or no_answer(silent)
-                return
-            if not self._stalled:
-                self.down_reason = None  # the node replies, even if another connection failed
+            self.replies()
             self._keep(connection)
 
     def _keep(self, connection: Connection) -> None:
@@ -380,24 +314,6 @@ class Node:
             self._free.append(connection)
         else:
             connection.close(SURPLUS)
-
-    def _remember(self, nonce: str, connection: Connection) -> None:
-        if connection.spoiled or len(self.unanswered) >= 4 * SPARE:
-            self._tidy_up()
-        self.unanswered[nonce] = connection
-
-    def _tidy_up(self) -> None:
-        """Keep no connection that owes nothing, or that an interruption left to an undo long ago.
-
-        Such an undo did not come: it was interrupted, too.
-        """
-        latest = time.monotonic() - LONGEST_SPOILED
-        for nonce, connection in self.unanswered.copy().items():
-            if connection.fault or not _owes(connection, nonce):
-                self.unanswered.pop(nonce, None)
-            elif 0 < connection.spoiled < latest:
-                self.unanswered.pop(nonce, None)
-                connection.close(INTERRUPTED)
 
     def _read_stalled(self, now: float) -> None:
         """Read each stalled connection; one that owes nothing more is free."""
@@ -429,14 +345,6 @@ class Node:
 
     def undo_later(self, undo: Undo) -> None:
         """Send an undo that the node has not carried out once more, as soon as possible."""
-        nonce = undo.request.nonce
-        connection = self.unanswered.pop(nonce, None)
-        if connection is not None and not connection.fault and _owes(connection, nonce):
-            sent = connection.send(SentUndo(undo, self, time.monotonic()))
-            if connection.spoiled:
-                connection.close(INTERRUPTED)
-            elif sent:
-                return
         self.undos.add(undo)
         self.work_on_undos()
 
@@ -643,10 +551,6 @@ class Node:
         )
 
 
-def _owes(connection: Connection, nonce: str) -> bool:
-    return connection.owes(nonce.encode())
-
-
 def _read_each(idle: list[Connection], some: Iterable[Connection]) -> Iterator[Connection]:
     """Yield some of the connections of a list, each taken out of it first, and read then."""
     for connection in some:
@@ -822,7 +726,7 @@ class UndoQueue:
             try:
                 self._converse(connection)
             finally:
-                self._node.give(connection, None, time.monotonic())
+                self._node.give(connection, time.monotonic())
             if ending:
                 return
 

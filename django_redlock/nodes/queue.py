@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from .connection import Connection
     from .node import ConnectAttempt, Node
-    from .sets import ConnectionSets
+    from .threads import Threads
 
 
 Call: TypeAlias = "Callable[[], object]"
@@ -449,7 +449,7 @@ class NodePlaces:
 
     Args:
         put: sends something over the running loop's connection to a node, if there is one.
-        sets: the connections that threads use; one of them serves where no other is idle.
+        threads: has the links that threads use; one of them serves where no connection is idle.
         timeout: the node timeout, in seconds.
     """
 
@@ -457,27 +457,27 @@ class NodePlaces:
         self,
         nodes: Sequence[Node],
         put: Callable[[int, OnWire], bool],
-        sets: ConnectionSets,
+        threads: Threads,
         timeout: float,
     ) -> None:
         self._nodes = nodes
         self._put = put
-        self._sets = sets
+        self._threads = threads
         self._connecting = HANDSHAKE * timeout
 
     def open(self, effect: BlockOnNode) -> BlockedConnection | None:
         """Take a place, for a thread; see ``Places``."""
         node, now = self._nodes[effect.place], time.monotonic()
-        connection = node.take(now)  # the thread needs its set when it is woken
+        connection = node.take(now)  # the thread needs its link when it is woken
         if connection is None and (attempt := node.open(now, urgent=True)) is not None:
             attempt.done.wait(self._connecting)
             connection = attempt.connection
             if connection is None:
                 node.forgo(attempt)
-        connection = connection or self._sets.take(node, now)
+        connection = connection or self._threads.take(node, now)
         if connection is None:
             return None
-        return BlockedConnection(node, connection, effect, self._put, self._sets)
+        return BlockedConnection(node, connection, effect, self._put, self._threads)
 
     def aopen(
         self,
@@ -494,14 +494,14 @@ class NodePlaces:
             if connection is None:
                 then(None)
             elif wanted():
-                then(BlockedConnection(node, connection, effect, self._put, self._sets))
+                then(BlockedConnection(node, connection, effect, self._put, self._threads))
             else:
-                node.give(connection, None, time.monotonic())
+                node.give(connection, time.monotonic())
 
         def later(attempt: ConnectAttempt) -> None:
             loop.call_soon_threadsafe(lambda: connected(attempt.connection))
 
-        connection = self._sets.take(node, time.monotonic())
+        connection = self._threads.take(node, time.monotonic())
         if connection or node.open(time.monotonic(), urgent=True, then=later) is None:
             connected(connection)
         return max(effect.seconds, self._connecting)
@@ -521,14 +521,14 @@ class BlockedConnection(Place):
         connection: Connection,
         effect: BlockOnNode,
         put: Callable[[int, OnWire], bool],
-        sets: ConnectionSets,
+        threads: Threads,
     ) -> None:
         super().__init__(effect.place)
         self.connection = connection
         self.vote: Vote | None = None
         self._node = node
         self._put = put
-        self._sets = sets
+        self._threads = threads
         self._given = False
         self._loop: asyncio.AbstractEventLoop | None = None
         queues = effect.ticket.queues
@@ -584,11 +584,11 @@ class BlockedConnection(Place):
         return False
 
     def _send(self, pending: OnWire) -> bool:
-        other = self._sets.take(self._node, time.monotonic())
+        other = self._threads.take(self._node, time.monotonic())
         if other is None:
             return False
         sent = other.send(pending)
-        self._node.give(other, None, time.monotonic())
+        self._node.give(other, time.monotonic())
         return sent
 
     def end(self) -> None:
@@ -601,7 +601,7 @@ class BlockedConnection(Place):
             self.connection.looped = False
         if self.connection.owed or self.connection.fault:
             self.connection.close(LEFT_QUEUE)
-        self._node.give(self.connection, None, time.monotonic())
+        self._node.give(self.connection, time.monotonic())
 
     def abandon(self) -> None:
         """Leave: a dead waiter would consume the wake-up."""

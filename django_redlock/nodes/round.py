@@ -16,13 +16,15 @@ import enum
 import functools
 import math
 import time
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from django_redlock import events
 from django_redlock.core.commands import DIGITS, number_at
-from django_redlock.core.protocol import UNDO, Answer, Command, Request, Vote
+from django_redlock.core.protocol import TAKING, UNDO, Answer, Command, Request, Vote
 from django_redlock.core.quorum import majority_of
 from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.interruption import remove
 
 from . import replies
 from .connection import OnWire, SentAgain, pack
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from django_redlock.core.reasons import Reason
 
     from .connection import Connection
-    from .node import Node
+    from .node import Node, SentUndo
 
 
 LEAST_LINGER: Final = 0.001  # seconds, of undoing
@@ -44,6 +46,10 @@ LEAST_WORTH: Final = 0.01  # seconds, of what the asker says is worth waiting fo
 HANDSHAKE: Final = 4  # node timeouts without a sign of a node that is being connected …
 PATIENCE: Final = 20  # … and those that a request may last, while this machine runs
 NOWHERE: Final = frozenset[int]()
+NOTHING: Final[Mapping[int, Any]] = MappingProxyType({})
+NO_LINK: Final = -1  # a task's round has none
+FEW_LATE: Final = 1024  # nonces that are not worth tidying …
+MOST_LATE: Final = 65_536  # … and those that are kept
 # An enum's member costs five times a name.
 YES: Final = Answer.YES
 GRANT: Final = Command.GRANT
@@ -61,6 +67,13 @@ class Verdict(enum.Enum):
 
 
 LISTEN, LINGER, OVER = Verdict  # a member looked up on the class costs a call
+
+
+class Home(Protocol):
+    """The connections of an event loop."""
+
+    def send_behind(self, place: int, owed: SentUndo) -> bool:
+        """Have the loop send an undo behind what a task asked a node; return whether it can."""
 
 
 class Round(OnWire):
@@ -94,6 +107,12 @@ class Round(OnWire):
         start: ``time.monotonic`` when it began.
         over: whether no vote counts any more.
         answered: the task's future, until it has the votes.
+        late: the rounds of the group to which not all nodes have replied.
+        missing: when it is over, the indexes of the nodes that may still do what they were asked to
+            take, with the connection; None: that has ended.
+        link, home: who carries it: the number of a thread's link, or a weak reference to the
+            connections of a task's loop.
+        behind: of an undo, the rounds behind which it must go.
         follow: of a task, called with the round and the verdict when a vote has changed it.
         begins: how the usual reply to a grant begins; the first one shows the number behind it.
         number: that number.
@@ -110,6 +129,10 @@ class Round(OnWire):
     answered: asyncio.Future[Any] | None = None
     follow: Callable[[Round, Verdict], object] | None = None
     clock: Callable[[], float] = staticmethod(time.monotonic)
+    link = NO_LINK
+    home: Callable[[], Home | None] | None = None
+    behind: Sequence[Round] = ()
+    missing: Mapping[int, Connection | None] = NOTHING
     _patient: Collection[int] = ()  # the indexes of nodes that were not known to be down
     _timed = 0.0  # ``time.monotonic`` when it was sent, while somebody watches the nodes
     _written = False
@@ -121,6 +144,7 @@ class Round(OnWire):
         timeout: float,
         answered: asyncio.Future[Any] | None = None,
         *,
+        late: LateRounds | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.nodes, self.request, self.timeout = nodes, request, timeout
@@ -130,6 +154,7 @@ class Round(OnWire):
         self.majority, self.asked = _plan(len(nodes), request.first)
         self.votes_to_quorum = self.majority
         self.unheard: dict[int, Connection] = {}
+        self.late = LateRounds() if late is None else late
         if clock is not None:
             self.clock = clock
         if answered is not None:
@@ -239,7 +264,7 @@ class Round(OnWire):
                 continue
             node = self.nodes[index]
             if (connection.guarded or node.duplicate_of or self.command is HEAL) and (
-                why := self._objection(node, connection)
+                why := self._objection(index, connection)
             ):
                 self.lose(index, why)
                 continue
@@ -251,12 +276,14 @@ class Round(OnWire):
             self._written, self.since = True, now
         return found
 
-    def _objection(self, node: Node, connection: Connection) -> Reason | None:
-        if self.command is HEAL and node.has_unanswered(self.request.nonce):
+    def _objection(self, index: int, connection: Connection) -> Reason | None:
+        if self.command is HEAL and self.late.has(self.request.nonce, index):
             # The unanswered grant may still be carried out. If an adopter then comes and goes, this
             # heal would put the nonce there a second time, for a second adopter to have.
             return because(ReasonCode.GRANT_UNANSWERED)
-        return node.objection(connection, self.start) if self.command in VOTING else None
+        if self.command not in VOTING:
+            return None
+        return self.nodes[index].objection(connection, self.start)
 
     def lose(self, index: int, why: Reason | None, *, sent: bool = False) -> None:
         """Note that this node gives no vote."""
@@ -282,17 +309,6 @@ class Round(OnWire):
         self.lose(index, fault or because(ReasonCode.BACKLOG), sent=bool(fault))
         self.entrust(index)
 
-    def is_unanswered(self, index: int) -> bool:
-        """Return whether a node may have what an interrupted request was to undo."""
-        vote = self.votes[index]
-        return index in self.touched and (vote is None or vote.answer is Answer.UNKNOWN)
-
-    def keep_unanswered(self) -> None:
-        """Entrust to their next connections what the nodes have not confirmed."""
-        self.forget()
-        for index in filter(self.is_unanswered, self.asked):
-            self.keep(index)
-
     # -- hearing --------------------------------------------------------------------------------
 
     def hear(self, index: int, vote: Vote) -> None:
@@ -300,6 +316,7 @@ class Round(OnWire):
         if self._timed:
             self._tell(index, vote)
         if self.over:
+            self.strike(index)
             return
         if self.answered is not None and self.answered.done():
             self.forget()
@@ -317,12 +334,28 @@ class Round(OnWire):
     def hear_usual(self, index: int) -> None:
         """Note the vote in the usual reply."""
         if self.over and not self._timed:
+            self.strike(index)
             return
         node = self.nodes[index]
         if self.command is GRANT:
             self.hear(index, Vote(node.label, YES, self.number))
         else:
             self.hear(index, node.freed if self.command is not EXTEND else self.usual_vote(index))
+
+    def cut(self, index: int, vote: Vote) -> None:
+        """Note the vote of a node whose connection has ended: what was asked may still arrive."""
+        if self.over:
+            return
+        if self.command in TAKING:
+            self.missing = {**self.missing, index: None}
+        self.hear(index, vote)
+
+    def strike(self, index: int) -> None:
+        """Note that a node has replied at last."""
+        if index in self.missing:
+            self.missing.pop(index, None)  # type: ignore[attr-defined] # only NOTHING is immutable
+            if not self.missing:
+                self.late.strike(self)
 
     def _tell(self, index: int, vote: Vote) -> None:
         """Tell those who watch the nodes how long this one took.
@@ -408,6 +441,10 @@ class Round(OnWire):
 
     def result(self) -> list[Vote]:
         """Return the votes, with an unknown one for each node that was not heard."""
+        if (self.unheard or self.missing) and self.command in TAKING:
+            self.missing = {**self.unheard, **self.missing} if self.missing else self.unheard
+            self.unheard = {}
+            self.late.add(self)
         if None in self.votes:
             waited = self.clock() - self.start
             # Else the asker did not wait, or waited for a connection.
@@ -428,6 +465,50 @@ class Round(OnWire):
             with contextlib.suppress(RuntimeError):  # its event loop is closed, so nobody waits
                 self.answered.set_result(votes)
         self.answered = None  # last: if this is interrupted, the timer ends it once more
+
+
+class LateRounds(dict[str, list[Round]]):
+    """The rounds to which not all nodes have replied, of what takes names, by nonce.
+
+    An undo goes behind such a round, and a heal goes to no such node: what the node was asked then
+    may still be carried out. Who reads the reply strikes the node out (``Round.strike``). Threads
+    and tasks share it; each change is one step.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._many = FEW_LATE
+
+    def add(self, asking: Round) -> None:
+        """Note a round."""
+        self.setdefault(asking.request.nonce, []).append(asking)
+        if len(self) > self._many:
+            self._tidy_up()
+
+    def strike(self, asking: Round) -> None:
+        """Forget a round, to which all nodes have replied."""
+        remove(asking, self.get(asking.request.nonce, []))
+
+    def has(self, nonce: str, index: int) -> bool:
+        """Return whether a node may still be about to take names for this nonce.
+
+        Of a connection that has ended nobody hears. A node is left out once for that: what was on
+        its way has arrived, or is lost, when the next renewal asks.
+        """
+        found = False
+        for each in tuple(self.get(nonce, ())):
+            if index in each.missing:
+                found, connection = True, each.missing.get(index)
+                if connection is None or connection.fault:
+                    each.strike(index)
+        return found
+
+    def _tidy_up(self) -> None:
+        for nonce in [nonce for nonce, rounds in tuple(self.items()) if not rounds]:
+            self.pop(nonce, None)
+        for nonce in tuple(self)[: max(0, len(self) - MOST_LATE)]:
+            self.pop(nonce, None)
+        self._many = max(FEW_LATE, min(2 * len(self), MOST_LATE))
 
 
 @functools.cache

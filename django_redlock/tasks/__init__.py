@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from django_redlock.core.errors import DuplicateTask
-    from django_redlock.work.redelivery import Skipped
+    from django_redlock.work.run import Skipped
 
-    from .backend import UniqueBackend, unmark
-    from .task import Deferred, locked_task
+    from .backend import UniqueBackend
+    from .publishing import unmark
+    from .run import Deferred
+    from .task import locked_task
 
 __all__ = ["Deferred", "DuplicateTask", "Skipped", "UniqueBackend", "locked_task", "unmark"]
 _HOMES: Final = {
-    "Deferred": ".task",
+    "Deferred": ".run",
     "DuplicateTask": "django_redlock.core.errors",
-    "Skipped": "django_redlock.work.redelivery",
+    "Skipped": "django_redlock.work.run",
     "UniqueBackend": ".backend",
     "locked_task": ".task",
-    "unmark": ".backend",
+    "unmark": ".publishing",
 }
 
 

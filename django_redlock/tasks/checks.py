@@ -12,7 +12,7 @@ from django_redlock.work.plan import OF_CELERY, Plan, djangos_task, locked_funct
 
 from .backend import UniqueBackend
 from .backport import DUMMY, IMMEDIATE
-from .task import AnyTask
+from .run import AnyTask
 
 E002: Final = "django_redlock.E002"  # a task whose decorator, class or backend is not for it
 W008: Final = "django_redlock.W008"  # no result to return for a duplicate

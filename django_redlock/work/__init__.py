@@ -1,5 +1,5 @@
-"""What ``@locked_task`` decides, for Celery and for Django's tasks alike; it sends no message.
+"""``@locked_task``, for Celery and for Django's tasks alike; ``celery/`` and ``tasks/`` adapt it.
 
-Which lock a call takes (``plan``), whether a message is sent (``marks``), and what becomes of one
-that is refused or delivered again (``redelivery``). ``celery/`` and ``tasks/`` are two adapters.
+The options (``options``), which lock a call takes (``plan``), whether a message is sent
+(``publishing``), and its run, or what becomes of it without one (``run``).
 """

@@ -9,14 +9,15 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import conf
-from django_redlock.core import completion as core
+from django_redlock.core import completion
+from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer
+from django_redlock.locks.lock import Lock
 
 logger = logging.getLogger("django_redlock")
 ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}").fullmatch
@@ -24,7 +25,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,80}").fullmatch
 
 
 def short_id(task_id: str) -> str:
-    """Return the task id, or a digest of it, as nodes keep it; see ``core.completion.publish``."""
+    """Return the task id, or a digest of it, as nodes keep it; see ``core.completion.set_mark``."""
     return task_id if ID(task_id) else _digest(task_id)
 
 
@@ -63,7 +64,7 @@ class Mark(NamedTuple):
         if not self.key.startswith(f"{backend.policy.prefix}mark:"):
             return False  # no key of this kind is ours to delete
         whose = short_id(task_id) if task_id else ""
-        votes = backend.run(core.remove(backend.policy, self.key, self.nonce, task_id=whose))
+        votes = backend.run(completion.remove(backend.policy, self.key, self.nonce, task_id=whose))
         heard = sum(vote.answer is not Answer.UNKNOWN for vote in votes)
         if heard < backend.policy.majority:
             logger.warning(
@@ -75,84 +76,6 @@ class Mark(NamedTuple):
         return any(vote.answer is Answer.YES for vote in votes)
 
 
-class Marking:
-    """The mark of a message that is to be sent: what it may have left is known at any moment.
-
-    Args:
-        task, task_id: of the message.
-        life: seconds until the mark expires.
-        of_run: whether a run of the task that holds one of the names counts as well.
-    """
-
-    def __init__(
-        self,
-        alias: str,
-        names: Sequence[str],
-        task: str,
-        task_id: str,
-        life: float,
-        *,
-        of_run: bool,
-    ) -> None:
-        self._backend = conf.backend(alias)
-        policy = self._backend.policy
-        self._alias, self._life = alias, life
-        self._task, self._task_id = task, task_id
-        self._key = core.mark_key(policy, task, names)
-        self._locks = policy.target(names).keys if of_run else ()
-        self._attempts: list[str] = []
-
-    def mark(self) -> core.Outcome:
-        """Set the mark on the nodes."""
-        outcome = self._backend.run(
-            core.publish(
-                self._backend.policy,
-                self._key,
-                self._locks,
-                task=short_name(self._task),
-                task_id=short_id(self._task_id),
-                ttl=self._life,
-                begun=self._attempts.append,
-            )
-        )
-        if not (outcome.certain or outcome.duplicate_of):
-            told = (self._task, self._task_id)
-            logger.warning("%s[%s] is sent unmarked: no majority of the nodes has marked it", *told)
-        return outcome
-
-    def made(self, nonce: str) -> Mark:
-        """Return the mark of an attempt with this nonce."""
-        return Mark(self._alias, self._key, nonce)
-
-    def remove_of(self, task_id: str) -> bool:
-        """Remove the mark of another message of this key; tell whether a node had it."""
-        return self.made("").remove(task_id=task_id)
-
-    def take_back(self) -> None:
-        """Remove what was set, of a message that was not sent, also where that was interrupted."""
-        if self._attempts:
-            self.made(self._attempts[-1]).remove()
-
-
-class Carried:
-    """The mark that the message of a run has brought, if any.
-
-    Args:
-        copy_of: the task id of a message that may have had an earlier run. That run may have marked
-            a message anew, to put it off, and died before it sent it. The broker delivers the old
-            message again, with the old nonce; and nobody else knows of the new mark.
-    """
-
-    def __init__(self, mark: Mark | None, *, copy_of: str = "") -> None:
-        self._mark = mark
-        self._copy_of = copy_of
-
-    def drop(self, *, only_own: bool = False) -> None:
-        """Remove the mark, of a message whose body begins, or that ends without the lock.
-
-        Args:
-            only_own: whether the mark of another nonce stays, also where this message is a copy.
-        """
-        if self._mark is not None:
-            self._mark.remove(task_id="" if only_own else self._copy_of)
-            self._mark = None  # afterwards: at the end it is removed again if this was interrupted
+def mark_of(policy: Policy, task: str, lock: Lock) -> Mark:
+    """Return the mark of the messages of a task whose run takes this lock, whichever set it."""
+    return Mark(lock.alias, completion.mark_key(policy, task, lock.names), "")

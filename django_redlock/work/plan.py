@@ -10,31 +10,28 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, Literal, TypeAlias, get_args
+from functools import partial
+from typing import Any, Final
 from weakref import WeakSet
 
+from django_redlock import redlock
 from django_redlock.core.names import check_fields, check_names
 from django_redlock.core.policy import check_seconds
+from django_redlock.locks.advice import unknown_keywords
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.once import OnceLock, checked_keep
 from django_redlock.locks.options import check_limit
-from django_redlock.locks.template import LockTemplate
 
 from .arguments import digest
+from .options import (
+    CHOICES,
+    OPTIONS,
+    UNTIL_FINISHED,
+    UNTIL_STARTED,
+    WHILE_RUNNING,
+    OnDuplicate,
+)
 
-Mode: TypeAlias = Literal["while_running", "until_started", "until_finished"]
-OnConflict: TypeAlias = Literal["skip", "retry", "raise"]
-OnUnavailable: TypeAlias = Literal["retry", "run", "raise"]
-OnDuplicate: TypeAlias = Literal["existing", "raise", "drop"] | Callable[[Any], Any]
-WHILE_RUNNING: Final = "while_running"
-UNTIL_STARTED: Final = "until_started"
-UNTIL_FINISHED: Final = "until_finished"
-CHOICES: Final = {
-    "mode": get_args(Mode),
-    "on_conflict": get_args(OnConflict),
-    "on_unavailable": get_args(OnUnavailable),
-    "on_duplicate": ("existing", "raise", "drop"),
-}
 QUEUE_TTL: Final = 3600.0  # seconds
 OF_CELERY, OF_DJANGO = "self", "context"  # owners of a plan
 ATTRIBUTE: Final = "__redlock__"  # of the decorated function; wrappers around it copy it
@@ -42,7 +39,7 @@ locked_functions: Final[WeakSet[Callable[..., Any]]] = WeakSet()  # for the syst
 
 
 class Plan:
-    """How the calls of a function are locked; ``locked_task`` describes the options.
+    """How the calls of a function are locked; ``TaskOptions`` describes the options.
 
     Args:
         owner: the name of the first parameter of a function that is given what is no argument of
@@ -56,7 +53,8 @@ class Plan:
         marks: whether queued messages have marks.
 
     Raises:
-        TypeError: ``key`` is no text, ``queue_ttl`` or ``limit`` no number, or ``using`` no text.
+        TypeError: the function has a plan, ``key`` or ``using`` is no text, or ``queue_ttl`` or
+            ``limit`` no number.
         ValueError: an option does not exist, or makes no sense with the others.
     """
 
@@ -64,19 +62,29 @@ class Plan:
         self,
         function: Callable[..., Any],
         key: str | Sequence[str] | None,
-        template: LockTemplate,
         *,
-        mode: str,
-        on_conflict: str | None,
-        on_unavailable: str,
-        on_duplicate: OnDuplicate | None,
-        queue_ttl: float | None,
-        using: Any,  # checked here
         owner: str = OF_CELERY,
+        ttl: float | None = None,
+        wait: float | None = None,
+        renew: bool | None = None,
+        on_conflict: str | None = None,
+        alias: str | None = None,
+        min_hold: float = 0,
+        max_hold: float | None = None,
+        mode: str = "while_running",
+        on_unavailable: str = "retry",
+        on_duplicate: OnDuplicate | None = None,
+        queue_ttl: float | None = None,
+        using: Any = None,  # checked here
         once: timedelta | float | None = None,
         limit: int | None = None,
     ) -> None:
-        self.template: Final = template
+        if plan_of(function) is not None:  # the inner one's end would be taken for the body's
+            name = function.__qualname__
+            raise TypeError(f"{name} has @locked_task already: write one, with a list of keys")
+        self.template: Final = redlock.using(
+            alias, ttl=ttl, wait=wait or 0, renew=renew, min_hold=min_hold, max_hold=max_hold
+        )
         self.owner: Final = owner
         self.mode: Final = _choice("mode", mode)
         self.marks: Final = mode != WHILE_RUNNING
@@ -127,6 +135,7 @@ class Plan:
         if limit is not None:
             self._check_limit(limit, once)
         self._check_fields(without=owner)
+        self._lock = self.template(self.names or "task:{task}:{digest}", limit=limit)
 
     def _check_limit(self, limit: int, once: object) -> None:
         check_limit(limit)
@@ -164,15 +173,15 @@ class Plan:
         task: str,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
-        template: LockTemplate | None = None,
         *,
+        label: str | None = None,
         owned: bool = False,
     ) -> Lock:
         """Return the lock of a call of the function.
 
         Args:
             task: the name of the task whose body the call is; "": it is none.
-            template: the options of this lock. None: the plan's own.
+            label: the owner label. None: that of the process.
             owned: whether the first argument is the task or the context, and none of the message.
 
         Raises:
@@ -186,14 +195,29 @@ class Plan:
             first = next(iter(self._signature.parameters))
             del arguments[first]
             self._check_fields(without=first)
-        make = self.template if template is None else template
         if self.names is not None:
-            return make(self.names, limit=self.limit).filled(arguments, self._function)
+            return self._lock.filled(arguments, self._function, label=label)
         name = task or self._task_name
         parts = {"task": name, "digest": digest(arguments)}
         made_of = f"task:{name}:{{digest}}"  # of each task its own
-        lock = make("task:{task}:{digest}", limit=self.limit)
-        return lock.filled(parts, self._function, made_of)
+        return self._lock.filled(parts, self._function, made_of, label=label)
+
+
+def decorating(
+    wrap: Callable[[Callable[..., Plan], Any], Any], key: Any, options: Mapping[str, Any]
+) -> Any:
+    """Return what decorates functions with these options; or, of a function, the decorated one.
+
+    Args:
+        wrap: decorates a function; it is given what makes the function's plan besides.
+        key: as ``locked_task`` was given it; or, without parentheses, the function.
+    """
+    if unknown := [each for each in options if each not in OPTIONS]:
+        raise unknown_keywords("locked_task", unknown, OPTIONS)
+    # type(), because isinstance asks for __class__, and so would make a lazy task real.
+    is_key = key is None or issubclass(type(key), str | list | tuple)
+    decorate = partial(wrap, partial(Plan, key=key if is_key else None, **options))
+    return decorate if is_key else decorate(key)
 
 
 def plan_of(run: object) -> Plan | None:

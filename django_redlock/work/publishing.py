@@ -10,66 +10,36 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final
 
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
 from django_redlock import conf, events
-from django_redlock.core import completion as core
+from django_redlock.core import completion
 from django_redlock.core.errors import DuplicateTask, RedlockError
+from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import one_or_all
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import TaskEvent, TaskOutcome
 from django_redlock.locks.lock import Lock
 from django_redlock.transactions import check_database, in_transaction
 
-from .marks import Mark, Marking
-from .plan import UNTIL_FINISHED, Plan
+from .marks import Mark, mark_of, short_id, short_name
+from .options import UNTIL_FINISHED
+from .plan import Plan
 
-T = TypeVar("T")
 logger = logging.getLogger("django_redlock")
 REFUSALS: Final = 10  # of which a warning is logged
 MOST_REFUSALS: Final = 1000  # messages whose refusals are counted
 _refusals: Final[dict[str, int]] = {}  # by the id of the message that waits
 
 
-class Message(NamedTuple):
-    """A message that is to be sent, as far as its mark is concerned.
-
-    Attributes:
-        task: the name of the task.
-        task_id: the id by which nodes know the message.
-        plan: how the task is locked.
-        lock: the lock of the message's run.
-        life: seconds for which its mark may last; 0 or less: it has none.
-        again: whether the message was sent before.
-        is_due: whether a worker may begin it at once.
-    """
-
-    task: str
-    task_id: str
-    plan: Plan
-    lock: Lock
-    life: float
-    again: bool
-    is_due: bool
-
-
-class Published(NamedTuple, Generic[T]):
-    """What became of a message: what ``send`` returned, or the id of the message in its place."""
-
-    result: T | None
-    other_id: str = ""
-
-
 def notify(
     outcome: TaskOutcome,
     task: str,
     task_id: str | None,
+    lock: Lock,
     *,
-    alias: str,
-    name: str | tuple[str, ...],
-    template: str,
     other_id: str = "",
     seconds: float = 0.0,
     error: RedlockError | None = None,
@@ -79,8 +49,8 @@ def notify(
     What a listener raises is logged, and harms neither the message nor a lock or a mark.
     """
     if events.wanted_of_tasks(outcome):
-        more = task, task_id or "", other_id, seconds, error, template
-        events.tell_of_task(TaskEvent(outcome, alias, name, *more))
+        more = task, task_id or "", other_id, seconds, error, lock.template
+        events.tell_of_task(TaskEvent(outcome, lock.alias, one_or_all(lock.names), *more))
 
 
 def waits_for_commit(plan: Plan, *, again: bool, queue: Iterable[str] = ()) -> list[str]:
@@ -128,58 +98,156 @@ def after_commit(call: Callable[[], object], databases: Sequence[str]) -> None:
     call()
 
 
-def publish(
-    message: Message,
-    send: Callable[[Mark | None], T],
-    has_ended: Callable[[str, float], bool] = lambda *_: False,
-    is_sent: Callable[[], bool] = lambda: False,
-) -> Published[T]:
-    """Mark a message and send it, unless it is a duplicate.
+class OutgoingMessage:
+    """A message that is to be sent, unless a mark says that another one waits or runs.
+
+    An adapter says how it is sent (``send``), how long its mark lasts (``life``), and what stands
+    for a duplicate (``existing``). What it may have left on the nodes is known at any moment.
 
     Args:
-        message: what is sent.
-        send: sends it, with this mark; called at most once.
-        has_ended: given the id of the message that has the mark, and for how many seconds at
-            least: tells whether that one will run no more. Then its mark is removed, and this
-            message is marked once more.
-        is_sent: asked when ``send`` has raised: a receiver may have, of a message that is sent.
+        plan: how the task is locked.
+        task: the name of the task.
+        task_id: the id by which nodes know the message.
+        lock: the lock of the message's run.
+        again: whether the message was sent before.
+        is_due: whether a worker may begin it at once.
     """
-    published, marked_for = _publish(message, send, is_sent)
-    other = published.other_id
-    if marked_for is not None and has_ended(other, marked_for):
-        if (marking := _marking(message)) is not None and marking.remove_of(other):
+
+    def __init__(
+        self, plan: Plan, task: str, task_id: str, lock: Lock, *, again: bool, is_due: bool
+    ) -> None:
+        self.plan, self.task, self.task_id, self.lock = plan, task, task_id, lock
+        self.again, self.is_due = again, is_due
+        self._mark: Mark | None = None  # of any message of its key
+        self._nonces: list[str] = []  # of the attempts to set its own
+
+    def send(self, mark: Mark | None) -> Any:
+        """Send it, with this mark; called at most once."""
+        raise NotImplementedError
+
+    def life(self) -> float:
+        """Return the seconds for which its mark may last; 0 or less: it has none."""
+        raise NotImplementedError
+
+    def existing(self, other: str) -> Any:
+        """Return the result of the message that is in its place."""
+        raise NotImplementedError
+
+    def has_ended(self, other: str, marked_for: float) -> bool:  # noqa: ARG002 - a hook
+        """Tell whether another message will run no more, marked for so many seconds at least."""
+        return False
+
+    def is_sent(self) -> bool:
+        """Tell whether it is sent, though ``send`` has raised: a receiver may have."""
+        return False
+
+    def settle(self, result: Any, published: Any) -> None:
+        """Write into the result that the caller has what ``publish`` returned; None: nothing."""
+        raise NotImplementedError
+
+    def publish(self) -> Any:
+        """Mark it and send it; or do with a duplicate what ``on_duplicate`` says.
+
+        Raises:
+            DuplicateTask: it is a duplicate, and ``on_duplicate`` is "raise".
+        """
+        try:
+            outcome = self.set_mark()
+            if self._is_outlived(outcome):
+                outcome = self.set_mark()
+            if self.again or not outcome.duplicate_of:
+                mark = self._mark if outcome.nonce else None
+                return self.send(mark and mark._replace(nonce=outcome.nonce))
+        except BaseException:
+            if self._nonces and not self.is_sent():
+                self.take_back()
+            raise
+        return self.instead(outcome)
+
+    def publish_after_commit(self, databases: Sequence[str], result: Any) -> Any:
+        """Publish it when no transaction of these databases is open; return the result for then."""
+        after_commit(partial(self._on_commit, result), databases)
+        return result
+
+    def _on_commit(self, result: Any) -> None:
+        published = None
+        try:
+            published = self.publish()
+        except DuplicateTask as duplicate:
+            # The caller has gone on, and others wait for this COMMIT as well: nobody can be told.
+            logger.warning("%s[%s] was not sent: %s", self.task, self.task_id, duplicate)
+        self.settle(result, published)
+
+    # -- its mark ---------------------------------------------------------------------------------
+
+    def set_mark(self) -> completion.Outcome:
+        """Set its mark on the nodes, unless it has none."""
+        life = self.life()
+        if life <= 0:
+            return completion.Outcome()
+        backend = conf.backend(self.lock.alias)
+        self._mark = mark_of(backend.policy, self.task, self.lock)
+        outcome = backend.run(
+            completion.set_mark(
+                backend.policy,
+                self._mark.key,
+                self.locks_of_run(backend.policy),
+                task=short_name(self.task),
+                task_id=short_id(self.task_id),
+                ttl=life,
+                begun=self._nonces.append,
+            )
+        )
+        if not (outcome.certain or outcome.duplicate_of):
+            text = "%s[%s] is sent unmarked: no majority of the nodes has marked it"
+            logger.warning(text, self.task, self.task_id)
+        return outcome
+
+    def locks_of_run(self, policy: Policy) -> Sequence[str]:
+        """Return the keys of the locks in which a run of the task counts as well."""
+        if self.plan.mode != UNTIL_FINISHED:
+            return ()
+        return policy.target(self.lock.names).keys
+
+    def _is_outlived(self, outcome: completion.Outcome) -> bool:
+        """Remove the mark of another message that has ended, and tell whether it has."""
+        other = "" if self.again else outcome.duplicate_of
+        marked_for = outcome.marked_for if other else None
+        if marked_for is None or not self.has_ended(other, marked_for):
+            return False
+        if self.remove_mark_of(other):
             text = "%s[%s] has ended, and its mark was still there: %s is sent"
-            logger.warning(text, message.task, other, message.task_id)
-        published, marked_for = _publish(message, send, is_sent)
-    if marked_for is not None and message.is_due:
-        _note_refusal(message.task, published.other_id)
-    return published
+            logger.warning(text, self.task, other, self.task_id)
+        return True
 
+    def remove_mark_of(self, other: str) -> bool:
+        """Remove the mark of another message of this key; tell whether a node had it."""
+        return self._mark is not None and self._mark.remove(task_id=other)
 
-def _publish(
-    message: Message, send: Callable[[Mark | None], T], is_sent: Callable[[], bool]
-) -> tuple[Published[T], float | None]:
-    """Do it once; return besides for how many seconds the other one is marked, None: it runs."""
-    marking = _marking(message)
-    try:
-        outcome = marking.mark() if marking is not None else core.Outcome()
-        if message.again or not outcome.duplicate_of:
-            there = marking is not None and outcome.nonce
-            mark = marking.made(outcome.nonce) if marking and there else None
-            return Published(send(mark)), None
-    except BaseException:
-        if marking is not None and not is_sent():
-            marking.take_back()
-        raise
-    return Published(None, outcome.duplicate_of), outcome.marked_for
+    def take_back(self) -> None:
+        """Remove its mark: it was not sent, or that was interrupted."""
+        if self._mark is not None:
+            self._mark._replace(nonce=self._nonces[-1]).remove()
 
+    # -- a duplicate ------------------------------------------------------------------------------
 
-def _marking(message: Message) -> Marking | None:
-    if message.life <= 0:
-        return None
-    lock, of_run = message.lock, message.plan.mode == UNTIL_FINISHED
-    told = message.task, message.task_id, message.life
-    return Marking(lock.alias, lock.names, *told, of_run=of_run)
+    def instead(self, outcome: completion.Outcome) -> Any:
+        """Do what ``on_duplicate`` says, in place of sending the message."""
+        other, choice = outcome.duplicate_of, self.plan.on_duplicate
+        if self.is_due and outcome.marked_for is not None:
+            _note_refusal(self.task, other)
+        logger.info("%s[%s] is not sent: %s waits or runs", self.task, self.task_id, other)
+        notify(TaskOutcome.DUPLICATE, self.task, self.task_id, self.lock, other_id=other)
+        if choice == "drop":
+            return None
+        if choice == "raise":
+            raise self.duplicate(other)
+        return choice(self.existing(other)) if callable(choice) else self.existing(other)
+
+    def duplicate(self, other: str) -> DuplicateTask:
+        """Return the error of a message that is not sent, because of another one."""
+        reason = because(ReasonCode.ALREADY_QUEUED, task_id=other)
+        return DuplicateTask(reason, name=one_or_all(self.lock.names), task_id=other)
 
 
 def _note_refusal(task: str, other: str) -> None:
@@ -200,42 +268,9 @@ def _note_refusal(task: str, other: str) -> None:
         )
 
 
-def instead(message: Message, other: str, existing: Callable[[], Any]) -> Any:
-    """Do what ``on_duplicate`` says, in place of sending a message.
-
-    Args:
-        message: the one that is not sent.
-        other: the id of the message that counts.
-        existing: returns its result.
-
-    Raises:
-        DuplicateTask: ``on_duplicate`` is "raise".
-    """
-    task, lock, choice = message.task, message.lock, message.plan.on_duplicate
-    logger.info("%s[%s] is not sent: %s waits or runs", task, message.task_id, other)
-    notify(
-        TaskOutcome.DUPLICATE,
-        task,
-        message.task_id,
-        alias=lock.alias,
-        name=one_or_all(lock.names),
-        template=lock.template,
-        other_id=other,
-    )
-    if choice == "drop":
-        return None
-    if choice == "raise":
-        raise duplicate(message, other)
-    return choice(existing()) if callable(choice) else existing()
-
-
-def duplicate(message: Message, other: str) -> DuplicateTask:
-    """Return the error of a message that is not sent, because of another one."""
-    reason = because(ReasonCode.ALREADY_QUEUED, task_id=other)
-    return DuplicateTask(reason, name=one_or_all(message.lock.names), task_id=other)
-
-
-def unmark(task: str, plan: Plan | None, args: object, lock_of: Callable[[Plan], Lock]) -> None:
+def remove_marks(
+    task: str, plan: Plan | None, args: object, lock_of: Callable[[Plan], Lock]
+) -> None:
     """Remove the mark of the messages of a task whose run would take this lock, whoever set it.
 
     Args:
@@ -257,5 +292,4 @@ def unmark(task: str, plan: Plan | None, args: object, lock_of: Callable[[Plan],
         lock = lock_of(plan)
     except TypeError as error:
         raise TypeError(f"unmark() takes the arguments of {task}: {error}") from None
-    backend = conf.backend(lock.alias)
-    backend.run(core.remove(backend.policy, core.mark_key(backend.policy, task, lock.names)))
+    mark_of(conf.backend(lock.alias).policy, task, lock).remove()

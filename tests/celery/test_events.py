@@ -15,7 +15,7 @@ from django_redlock import (
     signals,
 )
 from django_redlock.celery import LockedTask, locked_task
-from django_redlock.work.plan import Mode, OnConflict
+from django_redlock.work.options import Mode, OnConflict
 from tests.support.waiting import eventually
 
 from . import project

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from celery import chain, chord, group, signals
-from celery.exceptions import Ignore
 from celery.worker.request import Request
 from django.core.management import call_command
 from django.db import connection, transaction
@@ -26,7 +25,7 @@ from django.test import TestCase
 from django.utils.connection import ConnectionDoesNotExist
 from kombu.exceptions import OperationalError
 
-from django_redlock import LockTaken, current_lease, errors
+from django_redlock import LockTaken, errors
 from django_redlock.backend import Backend
 from django_redlock.celery import (
     DuplicateTask,
@@ -34,15 +33,14 @@ from django_redlock.celery import (
     locked_task,
     marks,
     publishing,
-    redelivery,
 )
 from django_redlock.celery import task as task_module
 from django_redlock.celery.marks import HEADER, mark_in
 from django_redlock.celery.publishing import AWAITED
 from django_redlock.core.reasons import ReasonCode
-from django_redlock.work import marks as core_marks
 from django_redlock.work import publishing as decisions
-from django_redlock.work.marks import Carried, Mark, Marking
+from django_redlock.work.marks import Mark
+from django_redlock.work.publishing import OutgoingMessage
 from tests.support.databases import connected
 from tests.support.waiting import eventually
 
@@ -68,43 +66,6 @@ MODES = pytest.mark.parametrize("mode", ["until_started", "until_finished"])
 
 
 @MODES
-def test_a_second_message_is_not_sent_while_one_waits(desk, mode):
-    """It is told the result of the first; when that has run, another one is sent."""
-    task = sync(desk, lock={"mode": mode})
-    first = task.delay(7)
-    second = task.delay(7)
-    assert (first.duplicate, second.duplicate) == (False, True)
-    assert second.id == first.id
-    assert marked() == {"desk.sync:account:7"}
-    assert desk.execute(desk.only()).retval == "account:7"
-    assert marked() == set()
-    assert task.delay(7).duplicate is False
-    assert second.get(timeout=1) == "account:7"
-
-
-@MODES
-def test_while_a_run_holds_the_lock_the_mode_decides(desk, mode):
-    """With until_finished the lock is the mark; with until_started one more message may wait."""
-    seen: list[Any] = []
-
-    def body(self):
-        seen.extend([marked(), self.delay(7)])
-
-    task = sync(desk, body, lock={"mode": mode})
-    first = task.delay(7)
-    desk.execute(desk.only())
-    there, second = seen
-    assert there == set()  # removed before the body began
-    if mode == "until_started":
-        assert second.duplicate is False
-        assert len(desk.messages()) == 1
-    else:
-        assert (second.duplicate, second.id) == (True, first.id)
-        assert desk.messages() == []
-        assert marked() == set()
-
-
-@MODES
 def test_the_mark_is_gone_before_the_lock_is(desk, monkeypatch, mode):
     """It is removed under the lock: a message that is sent after the run is not left out for it."""
     task, remove, free = sync(desk, lambda self: "done", lock={"mode": mode}), Mark.remove, []
@@ -118,26 +79,6 @@ def test_the_mark_is_gone_before_the_lock_is(desk, monkeypatch, mode):
     monkeypatch.setattr(Mark, "remove", removed)
     assert desk.execute(message).retval == "done"
     assert (free, marked()) == ([False], set())
-
-
-def test_another_task_and_another_key_are_no_duplicates(desk):
-    """Two tasks may share a key; what one has queued, or runs, is not in place of the other."""
-    task = sync(desk)
-
-    @locked_task("account:{account}", mode="until_finished")
-    def bill(account):
-        return sync_in_the_meantime()
-
-    def sync_in_the_meantime():
-        return task.delay(7).duplicate
-
-    other = desk.task(bill, base=LockedTask)
-    assert [task.delay(8).duplicate, task.delay("8 ").duplicate] == [False, False]
-    other.delay(7)
-    message = desk.messages()[-1]
-    assert desk.execute(message).retval is False
-    with hold("account:9"):  # of no task at all
-        assert task.delay(9).duplicate is False
 
 
 def test_a_retry_owns_its_mark(desk):
@@ -157,6 +98,17 @@ def test_a_retry_owns_its_mark(desk):
         message = desk.only()
         assert message.headers["retries"] == retries + 1
     assert desk.execute(message).retval == 2
+    assert marked() == set()
+
+
+def test_a_message_that_was_delivered_again_keeps_its_place(desk):
+    """A run of a copy removes any mark of its id, but not that of the message that it sends."""
+    task = sync(desk, lock={"on_conflict": "retry"})  # it has no number: acknowledged early
+    first = task.delay(7)
+    with hold("account:7"):
+        assert desk.execute(desk.only(), redelivered=True).info.state == "RETRY"
+        assert task.delay(7).id == first.id
+    assert desk.execute(desk.only()).retval == "account:7"
     assert marked() == set()
 
 
@@ -207,71 +159,6 @@ def test_a_retry_in_a_transaction_that_it_rolls_back_is_sent(desk, transactional
     task.delay(7)
     assert desk.execute(desk.only()).info.state == "RETRY"
     assert desk.only().headers["retries"] == 1
-
-
-@pytest.mark.slow
-def test_a_message_that_comes_back_keeps_its_place(desk):
-    """Put off because another holds the key, it is still the one that counts."""
-    task = sync(desk, lock={"on_conflict": "retry"})
-    first = task.delay(7)
-    message = desk.only()
-    with hold("account:7"):
-        for _ in range(3):
-            assert desk.execute(message).info.state == "RETRY"
-            assert task.delay(7).id == first.id
-            message = desk.only()
-    assert desk.execute(message).retval == "account:7"
-    assert marked() == set()
-
-
-@pytest.mark.slow
-@MODES
-def test_a_copy_that_waits_is_no_reason_to_leave_a_message_out(desk, mode):
-    """Delivered again while its run is at work, it may end without one: then nothing else waits."""
-    seen: list[Any] = []
-
-    def body(self):
-        if seen:
-            return
-        seen.append(Context().run(desk.execute, message, redelivered=True))
-        if mode == "until_started":
-            seen.append(self.delay(7))  # for what has changed since this run began
-
-    task = sync(desk, body, lock={"mode": mode, "on_conflict": "retry"}, acks_late=True)
-    task.delay(7)
-    message = desk.only()
-    desk.execute(message)
-    if mode == "until_finished":
-        seen.append(task.delay(7))
-    copy_ended, other = seen
-    assert isinstance(copy_ended.info.retval, Ignore)
-    assert other.duplicate is False
-    ended = [desk.execute(each) for each in desk.messages()]
-    assert [each.info is None for each in ended] == [False, True]  # the copy, and the other
-    assert marked() == set()
-
-
-@pytest.mark.parametrize("on_conflict", ["skip", "raise"])
-def test_a_message_that_ends_without_the_lock_removes_its_mark(desk, on_conflict):
-    """Skipped or failed, it waits no more."""
-    task = sync(desk, lock={"on_conflict": on_conflict})
-    task.delay(7)
-    with hold("account:7"):
-        desk.execute(desk.only())
-        assert marked() == set()
-        assert task.delay(7).duplicate is False
-
-
-def test_a_body_that_fails_removes_the_mark(desk):
-    """Success or failure, the key is free for another message."""
-
-    def body(self):
-        raise ValueError("no")
-
-    task = sync(desk, body)
-    task.delay(7)
-    assert desk.execute(desk.only()).info.state == "FAILURE"
-    assert marked() == set()
 
 
 # -- retries that Celery publishes by itself ---------------------------------------------------
@@ -420,19 +307,6 @@ def test_a_part_of_a_chain_whose_key_is_held_is_a_success(desk):
     assert desk.execute(desk.only()).retval["skipped"] is True
 
 
-@pytest.mark.parametrize("down", [{0, 1, 2}, {0, 1, 2, 3, 4}])
-def test_without_a_majority_a_message_is_sent_and_the_log_says_so(desk, down, caplog):
-    """A minority that names another task leaves nobody out."""
-    task = sync(desk)
-    task.delay(7)
-    memory().down = down
-    with caplog.at_level(logging.WARNING, "django_redlock"):
-        assert task.delay(7).duplicate is False
-    memory().down = set()
-    assert "is sent unmarked" in caplog.text
-    assert len(desk.messages()) == 2
-
-
 def test_a_failed_publish_removes_its_mark(desk, monkeypatch):
     """The broker is away: nothing waits, so nothing is marked."""
     task = sync(desk)
@@ -496,17 +370,8 @@ def test_an_interrupted_publisher_leaves_no_mark_without_a_message(desk):
 
 def test_a_mark_that_stays_is_noticed(desk, monkeypatch):
     """Broken: a publisher that was interrupted while it marked takes nothing back."""
-    monkeypatch.setattr(Marking, "take_back", lambda _: None)
+    monkeypatch.setattr(OutgoingMessage, "take_back", lambda _: None)
     assert interrupted_publishers(desk)
-
-
-def test_a_mark_that_is_gone_stops_no_task(desk):
-    """It expired, or its nodes were emptied: the message runs."""
-    task = sync(desk)
-    task.delay(7)
-    for node in memory().nodes:
-        node.keys.clear()
-    assert desk.execute(desk.only()).retval == "account:7"
 
 
 @pytest.mark.parametrize(
@@ -671,16 +536,6 @@ def test_an_operator_removes_a_mark(desk):
 # -- transactions ------------------------------------------------------------------------------
 
 
-def test_a_transaction_that_rolls_back_marks_and_sends_nothing(desk, transactional):
-    """So the next message is no duplicate of one that was never sent."""
-    task = sync(desk)
-    with transaction.atomic():
-        task.delay(7)
-        transaction.set_rollback(True)
-    assert (marked(), desk.messages()) == (set(), [])
-    assert task.delay(7).duplicate is False
-
-
 def test_a_message_has_the_arguments_of_its_call(desk, transactional):
     """The caller goes on with its objects, and the message is sent after the COMMIT."""
 
@@ -696,18 +551,6 @@ def test_a_message_has_the_arguments_of_its_call(desk, transactional):
             payload["id"] = number
             task.delay(payload)
     assert [each.decode()[0][0]["id"] for each in desk.messages()] == [1, 2, 3]
-
-
-def test_after_a_commit_raise_can_only_log(desk, transactional, caplog):
-    """The work of others that waits for the same COMMIT goes on."""
-    task = sync(desk, lock={"on_duplicate": "raise"})
-    done = []
-    task.delay(7)
-    with transaction.atomic():
-        late = task.delay(7)
-        transaction.on_commit(lambda: done.append(1))
-    assert (late.duplicate, done) == (True, [1])
-    assert "was not sent" in caplog.text
 
 
 def test_wrong_arguments_are_refused_before_the_commit(desk, transactional):
@@ -871,12 +714,6 @@ def test_a_class_with_its_options_in_lock_has_marks(desk):
 # -- rules that are needed ---------------------------------------------------------------------
 
 
-def too_late(carried: Carried, *, drop: Callable[..., None] = Carried.drop, **more: bool) -> None:
-    """Broken: the mark is removed when the body has ended, and not before it begins."""
-    if current_lease() is None:
-        drop(carried, **more)
-
-
 # What is replaced, by what, and a test that fails then.
 RULES: dict[str, tuple[tuple[Any, str, object], Callable[..., object]]] = {
     "a retry is left out like any other message": (
@@ -895,39 +732,13 @@ RULES: dict[str, tuple[tuple[Any, str, object], Callable[..., object]]] = {
         (publishing, "_is_awaited", lambda options: any(map(options.get, (*AWAITED, "chain")))),
         test_what_somebody_waits_for_is_always_sent,
     ),
-    "a run of another task is in the way": (
-        (core_marks, "short_name", lambda _: "desk.bill"),
-        test_another_task_and_another_key_are_no_duplicates,
-    ),
-    "the mark is set before the COMMIT": (
-        (decisions, "in_transaction", lambda _: False),
-        test_a_transaction_that_rolls_back_marks_and_sends_nothing,
-    ),
-    "a copy that waits sets a mark": (
-        (redelivery, "same_message", lambda **_: publishing.same_message()),
-        lambda desk: test_a_copy_that_waits_is_no_reason_to_leave_a_message_out(
-            desk, "until_started"
-        ),
-    ),
     "a failed publish keeps its mark": (
-        (Marking, "take_back", lambda _: None),
+        (OutgoingMessage, "take_back", lambda _: None),
         test_a_failed_publish_removes_its_mark,
     ),
     "a message does not say which mark is its own": (
         (marks, "header", lambda _: {}),
-        lambda desk: test_a_second_message_is_not_sent_while_one_waits(desk, "until_started"),
-    ),
-    "a body begins before the mark is gone": (
-        (Carried, "drop", too_late),
-        lambda desk: test_while_a_run_holds_the_lock_the_mode_decides(desk, "until_started"),
-    ),
-    "what is skipped keeps its mark": (
-        (Carried, "drop", lambda *_, **__: None),
-        lambda desk: test_a_message_that_ends_without_the_lock_removes_its_mark(desk, "skip"),
-    ),
-    "the lock is no mark": (
-        (decisions, "Marking", lambda *args, of_run: Marking(*args, of_run=False)),
-        lambda desk: test_while_a_run_holds_the_lock_the_mode_decides(desk, "until_finished"),
+        test_a_retry_owns_its_mark,
     ),
     "the key is made of what the publisher has": (
         (publishing, "_as_delivered", lambda _, args, kwargs, options: (args or (), kwargs or {})),

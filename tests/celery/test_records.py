@@ -17,7 +17,7 @@ from django_redlock.core.reasons import ReasonCode
 from django_redlock.inspection import survey
 from django_redlock.leases.lease import Lease
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
-from django_redlock.work.redelivery import record
+from django_redlock.work.run import record
 from tests.simulation.mutants import Patch, with_edits
 
 LIFE = 3600.0

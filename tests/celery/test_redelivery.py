@@ -18,13 +18,13 @@ from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, WorkerLostE
 from celery.worker.request import Request
 from kombu.exceptions import OperationalError
 
-from django_redlock import LeaseLost, LockTaken, NodesUnavailable, current_lease, redlock
-from django_redlock.celery import LockedTask, Skipped, locked_task, redelivery
+from django_redlock import LeaseLost, LockTaken, current_lease, redlock
+from django_redlock.celery import LockedTask, Skipped, locked_task
 from django_redlock.celery import task as task_module
 from django_redlock.celery.publishing import HEADER
+from django_redlock.celery.run import ATTRIBUTE, CeleryRun
 from django_redlock.leases.lease import Lease
-from django_redlock.testing import stale
-from django_redlock.work.redelivery import record
+from django_redlock.work.run import record
 from tests.support.listening import Told, told
 
 from .desk import Desk, Work, hold, is_free, is_ignored, label_of, locked, memory, sent
@@ -71,34 +71,6 @@ def test_a_message_that_comes_back_has_all_it_had(desk):
     assert desk.execute(again).retval == 5
 
 
-@pytest.mark.parametrize(
-    ("on_conflict", "state"), [("skip", "SUCCESS"), ("retry", "RETRY"), ("raise", "FAILURE")]
-)
-def test_without_a_majority_a_message_is_not_taken_for_a_duplicate(desk, on_conflict, state):
-    """Nobody knows, so it comes back; then ``on_conflict`` says what becomes of it."""
-    message = sent(desk, desk.task(locked(on_conflict)))
-    memory().down = {0, 1, 2}
-    assert desk.execute(message).info.state == "RETRY"
-    memory().down = set()
-    again = desk.only()
-    with hold("name"):  # back among the living, it has never run: a duplicate like any other
-        info = desk.execute(again).info
-    assert (info.state if info else "SUCCESS") == state
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("on_conflict", ["skip", "retry", "raise"])
-def test_without_a_majority_on_unavailable_decides(desk, on_conflict):
-    """With "raise" it fails, and with "run" its body runs without the lock."""
-    failing = sent(desk, desk.task(locked(on_conflict, on_unavailable="raise"), name="a"))
-    running = sent(desk, desk.task(locked(on_conflict, on_unavailable="run"), name="b"))
-    memory().down = {0, 1, 2}
-    assert isinstance(desk.execute(failing).info.retval, NodesUnavailable)
-    assert desk.execute(running).retval is None  # the name of the lock that it holds
-    memory().down = set()
-    assert desk.messages() == []
-
-
 def test_a_conflict_is_logged_as_one_line_if_the_task_expects_it(desk, caplog):
     """By Celery's own ``throws``; else it is a failure like any other."""
     plain = desk.task(locked("raise"), name="plain")
@@ -109,20 +81,6 @@ def test_a_conflict_is_logged_as_one_line_if_the_task_expects_it(desk, caplog):
     lines = [each for each in caplog.records if each.name == "celery.app.trace"]
     assert [bool(each.exc_info) for each in lines] == [True, False]
     assert all("LockTaken" in each.getMessage() for each in lines)
-
-
-def test_a_refusal_inside_the_body_is_the_bodys_own(desk):
-    """A LockTaken of another lock, raised by the body, is an error and no duplicate."""
-
-    @locked_task("name", on_conflict="skip")
-    def work():
-        with redlock("inner"):
-            raise AssertionError
-
-    message = sent(desk, desk.task(work))
-    with hold("inner"):
-        assert isinstance(desk.execute(message).info.retval, LockTaken)
-    assert is_free("name")
 
 
 @pytest.mark.slow
@@ -408,11 +366,11 @@ def test_a_record_that_waits_for_nothing_is_caught(desk, monkeypatch):
     """Broken: the record is written when the body has ended. What was not stored never runs."""
     work = Work(desk)
 
-    def end(delivery) -> None:
-        record(delivery.lease, 60)
+    def end(run, **_) -> None:
+        record(run.lease, 60)
 
     with monkeypatch.context() as patch:
-        patch.setattr(redelivery.Delivery, "end", end)
+        patch.setattr(CeleryRun, "end", end)
         patch.setattr(desk.app.backend, "mark_as_done", refuse)
         patch.setattr(desk.app.backend, "mark_as_failure", refuse)
         with suppress(RuntimeError):
@@ -623,7 +581,7 @@ def test_an_interruption_before_the_body_leaves_nothing_taken(desk, monkeypatch)
 
     work = Work(desk)
     with monkeypatch.context() as patch:
-        patch.setattr(redelivery.Delivery, "_store_started", interrupted)
+        patch.setattr(CeleryRun, "begin", interrupted)
         work.run()
     assert work.begun == 0
     assert is_free("key")
@@ -655,47 +613,6 @@ def test_run_name_and_key_have_a_nonce_each(desk):
     assert all(len(nonces) == 2 for nonces in seen)
 
 
-def test_a_message_whose_key_is_held_keeps_no_run_name(desk):
-    """It comes back later as the same message, and takes the run name then."""
-    work = Work(desk)
-    with hold("key"):
-        work.run()
-        assert is_free(work.name)
-    work.run(desk.only())
-    assert (work.begun, work.state) == (1, "SUCCESS")
-
-
-def test_a_run_whose_key_was_lost_is_not_recorded(desk):
-    """Another run may have begun under the key, and refused what this one wrote."""
-
-    def lose() -> None:
-        lease = current_lease()
-        assert lease is not None
-        stale(lease)
-
-    work = Work(desk, lose)
-    work.run()
-    assert is_free(work.name)
-    work.copy()
-    assert work.begun == 2
-
-
-def test_a_record_after_a_lost_key_is_caught(desk, monkeypatch):
-    """Broken: whether the key was lost is not looked at. The copy does not run."""
-
-    def lose() -> None:
-        lease = current_lease()
-        assert lease is not None
-        stale(lease)
-
-    always = property(lambda _: True, lambda *_: None)
-    monkeypatch.setattr(redelivery.Delivery, "is_sound", always, raising=False)
-    work = Work(desk, lose)
-    work.run()
-    work.copy()
-    assert work.begun == 1
-
-
 def test_a_key_that_rests_does_not_keep_the_record_back(desk):
     """``min_hold`` is of the key: the run name becomes a record at once."""
     work = Work(desk, lock={"min_hold": 5})
@@ -713,8 +630,8 @@ def test_a_run_name_is_renewed_whatever_the_key_has(desk):
         abstract = True
 
         def on_success(self, *_: object) -> None:
-            delivery = vars(self.request)[redelivery.ATTRIBUTE]
-            seen.append(delivery.lease.renew_at)
+            run = vars(self.request)[ATTRIBUTE]
+            seen.append(run.lease.renew_at)
 
     Work(desk, base=Slow, lock={"renew": False}).run()
     assert len(seen) == 1
@@ -781,9 +698,9 @@ def test_a_run_name_that_is_lost_leaves_nothing(desk, caplog, recwarn, lose):
         else:
             for node in memory().nodes:
                 node.keys.pop(f"redlock:lock:{work.name}")
-        delivery = vars(work.task.request)[redelivery.ATTRIBUTE]
+        run = vars(work.task.request)[ATTRIBUTE]
         with pytest.raises(LeaseLost):
-            delivery.lease.extend()
+            run.lease.extend()
 
     work = Work(desk, body)
     work.run()
@@ -817,7 +734,7 @@ def test_an_interruption_at_the_end_is_made_up_for(desk, monkeypatch):
             raise SoftTimeLimitExceeded
         return record(lease, life)
 
-    monkeypatch.setattr("django_redlock.work.redelivery.record", interrupted)
+    monkeypatch.setattr("django_redlock.work.run.record", interrupted)
     work = Work(desk)
     with suppress(SoftTimeLimitExceeded):
         work.run()

@@ -11,7 +11,7 @@ from celery import Celery, _state, shared_task
 from celery.exceptions import SoftTimeLimitExceeded
 from celery.local import PromiseProxy, Proxy
 
-from django_redlock import LockTaken, NodesUnavailable, redlock
+from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.celery import LockedTask, locked_task
 from django_redlock.leases import context
 from django_redlock.work.arguments import digest
@@ -252,18 +252,7 @@ def test_the_decorator_for_djangos_tasks_is_refused_at_the_definition(desk):
     def sync(account):
         raise AssertionError("it runs")
 
-    vars(sync)[ATTRIBUTE] = Plan(
-        sync,
-        "sync:{account}",
-        redlock.using(),
-        mode="until_finished",
-        on_conflict="skip",
-        on_unavailable="retry",
-        on_duplicate=None,
-        queue_ttl=None,
-        using=None,
-        owner=OF_DJANGO,
-    )
+    vars(sync)[ATTRIBUTE] = Plan(sync, "sync:{account}", mode="until_finished", owner=OF_DJANGO)
     with pytest.raises(TypeError, match=r"desk\.sync has .* import it from django_redlock\.celery"):
         desk.task(sync, base=LockedTask)
 

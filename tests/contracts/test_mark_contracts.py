@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ from django.test import override_settings
 
 from django_redlock import conf, redlock
 from django_redlock.core import completion
-from django_redlock.nodes.sets import ConnectionSets
 from django_redlock.testing import EmbeddedNodes
+from tests.support.links import generally
 from tests.support.waiting import eventually
 
 NODES = pytest.mark.parametrize("kind", ["memory", "real"], indirect=True)
@@ -56,7 +57,7 @@ class Marker:
     def publish(self, task_id: str, ttl: float = 60.0) -> completion.Outcome:
         """Mark a task."""
         locks = self.policy.target([self.name]).keys
-        steps = completion.publish(
+        steps = completion.set_mark(
             self.policy, self.key, locks, task="sync", task_id=task_id, ttl=ttl
         )
         found: completion.Outcome = self._run(steps)
@@ -132,8 +133,8 @@ def test_of_many_publishers_at_once_the_others_are_told_of_one_that_is_sent(kind
 
 
 def is_late(group: Any, nonce: str) -> bool:
-    """Whether it is known which connection owes the reply to this mark."""
-    return nonce in group._threads.sets._owing or group.nodes[4].has_unanswered(nonce)
+    """Whether it is known which link owes the reply to this mark."""
+    return bool(group._threads.late.get(nonce))
 
 
 def late_marks(nodes: EmbeddedNodes) -> int:
@@ -166,17 +167,15 @@ def late_marks(nodes: EmbeddedNodes) -> int:
         return sum(client.exists(marker.key) for marker in markers)
 
 
-@pytest.mark.parametrize("by_set", [True, False], ids=["a set", "no set"])
-def test_a_late_mark_is_removed_behind_itself(patient_nodes, by_set, monkeypatch):
+@pytest.mark.parametrize("way", [nullcontext, generally])
+def test_a_late_mark_is_removed_behind_itself(patient_nodes, way):
     """A node that hung carries out the mark and its removal in this order."""
-    if not by_set:
-        monkeypatch.setattr(ConnectionSets, "lend", lambda *_: None)
-    assert late_marks(patient_nodes) == 0
+    with way():
+        assert late_marks(patient_nodes) == 0
 
 
-def test_a_removal_may_overtake_a_mark_whose_connection_is_forgotten(patient_nodes, monkeypatch):
-    """The variant that may send it over another connection: the test above can fail."""
-    monkeypatch.setattr(ConnectionSets, "lend", lambda *_: None)
-    monkeypatch.setattr("django_redlock.nodes.threads.TAKING", frozenset())
+def test_a_removal_may_overtake_a_mark_whose_link_is_forgotten(patient_nodes, monkeypatch):
+    """The variant that may send it over another link: the test above can fail."""
+    monkeypatch.setattr("django_redlock.nodes.round.TAKING", frozenset())
     with pytest.raises(AssertionError, match="is_late"):
         late_marks(patient_nodes)

@@ -29,7 +29,7 @@ RUNS = Held(holder="other", owner="")
 def publish(table: Table, *answers: object, **options: Any) -> completion.Outcome:
     """Mark a task; what came of it."""
     key = completion.mark_key(table.policy, "sync", ["account:1"])
-    steps = completion.publish(
+    steps = completion.set_mark(
         table.policy, key, **{"task": "sync", "task_id": "me", "ttl": 60.0, **options}
     )
     found: completion.Outcome = table.talk(steps, *answers)
@@ -133,7 +133,7 @@ def test_an_interrupted_mark_is_taken_back_everywhere():
     """After an exception nobody knows where the mark was set."""
     table = Table()
     key = completion.mark_key(table.policy, "sync", ["a"])
-    steps = completion.publish(table.policy, key, task="sync", task_id="me", ttl=1)
+    steps = completion.set_mark(table.policy, key, task="sync", task_id="me", ttl=1)
     mark = next(steps)
     undo = steps.throw(KeyboardInterrupt())
     assert isinstance(mark, Request)
@@ -272,7 +272,7 @@ class Publisher:
         self.waiting = False
         self._ask: Request | None = None
         self._votes: list[Vote | None] = []
-        self._steps = completion.publish(
+        self._steps = completion.set_mark(
             world.policy, world.KEY, [world.LOCK], task="sync", task_id=name, ttl=60.0
         )
 
@@ -407,7 +407,7 @@ BROKEN = {
         completion, "named", lambda _: adding_up_refusals
     ),
     "marks of several attempts are added up": Patch(completion, "named", lambda _: adding_up_marks),
-    "who may have a majority tries again": Patch(completion, "publish", trying_again),
+    "who may have a majority tries again": Patch(completion, "set_mark", trying_again),
     "an unanswered node counts as one that did not set it": Patch(
         completion,
         "reached",

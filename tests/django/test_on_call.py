@@ -224,7 +224,7 @@ def test_a_mark_that_is_stuck(nodes):
     with override_settings(REDLOCK={"default": ALIAS | {"NODES": nodes.urls}}):
         backend = conf.backend("default")
         key = completion.mark_key(backend.policy, "reports.sync", ["account:7"])
-        steps = completion.publish(
+        steps = completion.set_mark(
             backend.policy, key, task="reports.sync", task_id="id-7", ttl=3600
         )
         assert backend.run(steps).certain

@@ -95,7 +95,7 @@ def test_the_acl_line_suffices_for_tasks(confined):
         backend = conf.backend("default")
         key = completion.mark_key(backend.policy, "sync", ["acl:task"])
         run = redlock.using(label="host:1(sync):id-1", renew=False)
-        publish = partial(completion.publish, backend.policy, key, task="sync", ttl=60)
+        publish = partial(completion.set_mark, backend.policy, key, task="sync", ttl=60)
         with closing(confined[0].client()) as admin:
             for number in range(3000):
                 backend.run(publish(task_id="id-1"))

@@ -142,7 +142,9 @@ def waiting(nodes: EmbeddedNodes) -> Iterator[None]:
     backend = conf.backend("default")
     key = completion.mark_key(backend.policy, task, ["account:8"])
     ttl, task_id = 3600, "7243b14f-d6f0-436f-844d-c93e8c975934"
-    assert backend.run(completion.publish(backend.policy, key, task=task, task_id=task_id, ttl=ttl))
+    assert backend.run(
+        completion.set_mark(backend.policy, key, task=task, task_id=task_id, ttl=ttl)
+    )
     yield
 
 

@@ -27,8 +27,10 @@ from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
 from django_redlock.signals import RobustSignal
 from django_redlock.views import refusals, single_flight
-from django_redlock.work.plan import CHOICES, UNTIL_FINISHED, plan_of
+from django_redlock.work.options import CHOICES, OPTIONS, UNTIL_FINISHED, TaskOptions
+from django_redlock.work.plan import Plan, plan_of
 from tests.docs.pages import METRICS, MONITORING, SETTINGS, blocks, codes, first_codes, table, whole
+from tools.reference import options
 
 OF_SIGNALS, OF_METRICS = "docs/reference/signals.md", "docs/reference/metrics.md"
 NODES = ["memory://a", "memory://b", "memory://c"]
@@ -91,7 +93,6 @@ DESCRIBED = [
     Lease.extend,
     Lease.handle,
     single_flight,
-    locked_task,
     fenced,
 ]
 
@@ -108,6 +109,21 @@ def test_the_reference_describes_each_argument(function):
     section = re.split(r"^\S", below, maxsplit=1, flags=re.MULTILINE)[0]
     described = re.findall(r"^ {4}(\w[\w, ]*):", section, re.MULTILINE)
     assert [name for line in described for name in line.split(", ")] == wanted
+
+
+def test_the_options_of_tasks():
+    """Both tables have the options and defaults of both decorators, and one text for both."""
+    of_celery, of_django = (options.options(name) for name in ("locked_task", "tasks.locked_task"))
+    assert [each.name for each in of_celery] == [each.name for each in of_django] == [*OPTIONS]
+    shared = options.arguments(inspect.getdoc(TaskOptions) or "")
+    assert ("key", *shared) == OPTIONS
+    parameters = inspect.signature(Plan).parameters
+    for each in (*of_celery, *of_django):
+        assert each.about.startswith(shared.get(each.name, "The lock's name"))
+        given = None if each.name == "key" else parameters[each.name].default
+        assert ast.literal_eval(each.default) == given
+    differing = [one.name for one, other in zip(of_celery, of_django, strict=True) if one != other]
+    assert differing == ["key", "wait", "on_conflict", "mode", "on_duplicate"]
 
 
 def test_the_options_of_a_view():
@@ -141,7 +157,7 @@ def test_the_choices_of_a_task(option, values):
     defaults = [row[0] for row in rows if "the default" in row[0]]
     limits = [bool(re.search("with a `limit`", each)) for each in defaults]
     assert limits == ([False, True] if option == "on_conflict" else [False])
-    given = inspect.signature(locked_task).parameters[option].default
+    given = inspect.signature(Plan).parameters[option].default
     of_marks: dict[str, Any] = {"mode": UNTIL_FINISHED, "on_conflict": "retry"}
     for default, with_limit in zip(defaults, limits, strict=True):
         others = {"limit": 2} if with_limit else of_marks

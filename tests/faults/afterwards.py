@@ -28,7 +28,7 @@ from django_redlock.leases.renewal import RenewalSchedule, watchdog
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.background import running_loop
 from django_redlock.nodes.node import Node
-from tests.support.loops import in_sets, open_files, threads
+from tests.support.loops import in_links, open_files, threads
 
 LOCKS = (type(threading.Lock()), type(threading.RLock()))
 PURE = (threading.Condition, threading.Event, threading.Semaphore)
@@ -137,11 +137,7 @@ class Afterwards:
         return found
 
     def _count_files(self) -> int:
-        idle = {
-            each
-            for node in self._nodes
-            for each in (*node._free, *in_sets(node), *node.unanswered.values(), node._last)
-        }
+        idle = {each for node in self._nodes for each in (*node._free, *in_links(node), node._last)}
         return open_files() - sum(
             connection is not None and not connection.fault for connection in idle
         )

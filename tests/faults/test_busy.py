@@ -22,7 +22,7 @@ from django_redlock.nodes import background as listening_module
 from django_redlock.nodes import handshake, node
 from django_redlock.nodes.background import Listening
 from django_redlock.nodes.connection import Connection
-from django_redlock.nodes.threads import PollDriver
+from django_redlock.nodes.link import Link
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import group_of, idle, template, unguarded
 from tests.support.replays import note_broken
@@ -168,7 +168,7 @@ def test_who_is_connected_late_is_asked_where_another_is_silent(three, halting):
 def test_who_asks_no_further_node_is_refused(three, halting, monkeypatch):
     """The check can fail."""
     note_broken("more")  # a busy machine may pause node 1 when it has voted
-    monkeypatch.setattr(PollDriver, "more", lambda _: False)
+    monkeypatch.setattr(Link, "_more", lambda _: False)
     redlock = halting()
     try:
         with pytest.raises(NodesUnavailable), redlock("name"):

@@ -183,7 +183,7 @@ class Load:
         backend = conf.backend("default")
         policy: Policy = backend.policy
         key = completion.mark_key(policy, "sync", [f"task:{number}"])
-        publish = partial(completion.publish, policy, key, task="sync", ttl=60)
+        publish = partial(completion.set_mark, policy, key, task="sync", ttl=60)
         marked = backend.run(publish(task_id=f"id-{number}"))
         assert marked.certain
         assert backend.run(publish(task_id="other")).duplicate_of == f"id-{number}"

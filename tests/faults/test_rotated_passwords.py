@@ -266,7 +266,7 @@ def test_who_is_refused_is_told_so_although_others_are_connected(rotation):
     rotation.rotate(0)
     attempt = node.open(now, urgent=True)
     attempt.done.wait(60)
-    node.give(connection, None, now)
+    node.give(connection, now)
     assert not node.down
     assert node.why_unasked.code == REFUSED
 

@@ -19,7 +19,7 @@ from django_redlock.inspection.survey import Wanted, clear_task
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
-from django_redlock.work.redelivery import record
+from django_redlock.work.run import record
 from tests.support.loops import group_of
 from tests.support.proxy import Proxy
 
@@ -45,7 +45,7 @@ class Place:
         """Mark a queued task; return the nonce."""
         names = [name] if isinstance(name, str) else name
         key = completion.mark_key(self.backend.policy, task, names)
-        steps = completion.publish(self.backend.policy, key, task=task, task_id=task_id, ttl=ttl)
+        steps = completion.set_mark(self.backend.policy, key, task=task, task_id=task_id, ttl=ttl)
         outcome = self.backend.run(steps)
         assert outcome.certain
         return outcome.nonce

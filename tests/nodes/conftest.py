@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from django_redlock.testing import EmbeddedNodes
+from tests.support.links import Held
 from tests.support.loops import unguarded
 from tests.support.proxy import Proxy
-from tests.support.sets import Held
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 from unittest.mock import patch
@@ -30,7 +29,6 @@ from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Request
 from django_redlock.nodes import loops, scripts
 from django_redlock.nodes.group import NodeGroup
-from django_redlock.nodes.node import Node
 # isort: on
 
 PROMPT: Final = 0.001  # seconds that a node takes for a request …
@@ -71,31 +69,6 @@ def connected(nodes: Nodes) -> list[int]:
     return [ends.count(place) for place in range(POLICY.size)]
 
 
-# -- threads ---------------------------------------------------------------------------------------
-
-
-def an_undo(group: NodeGroup, nodes: Nodes) -> dict[str, object]:
-    """Undo a grant that is late at the first node, on a connection that another thread has."""
-    group.ask(grant(NONCE, "a"))
-    group._threads.sets.close()  # from here on each connection is for itself
-
-    def other(_: object) -> None:
-        group.ask(replace(grant(OTHER, "b"), decided=quorum.all_heard))
-
-    WORLD.start(other, ("other",))
-    WORLD.background(10 * PROMPT)
-    before = [NONCE in each for each in nodes.has]
-    group.ask(undo(NONCE, "a"))
-    noted = [NONCE in node.unanswered for node in group.nodes]
-    WORLD.background(10 * LATE)
-    return {"before": before, "after": [NONCE in each for each in nodes.has], "noted": noted}
-
-
-def overtaking() -> Any:
-    """The undo takes any connection."""
-    return patch.object(Node, "take_behind", lambda node, _, now: (node.take(now), True))
-
-
 # -- event loops -----------------------------------------------------------------------------------
 
 
@@ -127,8 +100,8 @@ def seldom() -> Any:
 # -- all -------------------------------------------------------------------------------------------
 
 Play = Callable[[NodeGroup, Nodes], dict[str, object]]
-PLAYS: Final[dict[str, Play]] = {each.__name__: each for each in (an_undo, closing)}
-BROKEN: Final = {"an_undo": overtaking, "closing": seldom}
+PLAYS: Final[dict[str, Play]] = {each.__name__: each for each in (closing,)}
+BROKEN: Final = {"closing": seldom}
 
 
 def play(name: str, folder: str) -> dict[str, object]:

@@ -26,6 +26,7 @@ from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.loops import Batch
 from django_redlock.testing import EmbeddedNodes
+from tests.support.links import grant
 from tests.support.loops import (
     UNDONE,
     connect,
@@ -41,7 +42,6 @@ from tests.support.loops import (
     unguarded,
 )
 from tests.support.proxy import Proxy
-from tests.support.sets import grant
 from tests.support.waiting import eventually
 
 

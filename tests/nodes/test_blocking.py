@@ -16,12 +16,11 @@ from django_redlock import NodesUnavailable
 from django_redlock.core.protocol import Answer
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.connection import Connection
-from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.link import Link
 from django_redlock.nodes.round import Round
-from django_redlock.nodes.sets import ConnectionSet, ConnectionSets
-from django_redlock.nodes.threads import PollDriver
 from django_redlock.testing import EmbeddedNodes
 from tests.simulation.mutants import Edit, with_edits
+from tests.support.links import generally, overdue
 from tests.support.loops import group_of, idle, keys_on, owing, template, unguarded
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
@@ -83,13 +82,12 @@ def nodes() -> Iterator[EmbeddedNodes]:
         yield nodes
 
 
-@pytest.fixture(params=["one by one", "as a set"])
+@pytest.fixture(params=["general", "usual"])
 def spread(nodes: EmbeddedNodes, request: pytest.FixtureRequest) -> Iterator[Spread]:
     """The nodes, each behind a proxy, and a process that is connected to all."""
     with ExitStack() as stack:
-        if request.param == "one by one":
-            patch = stack.enter_context(pytest.MonkeyPatch.context())
-            patch.setattr(ConnectionSets, "form", lambda *_: False)
+        if request.param == "general":
+            stack.enter_context(generally())
         proxies = [stack.enter_context(Proxy(node.port)) for node in nodes]
         redlock = template(group := group_of([proxy.url for proxy in proxies], 2 * LATE))
         with redlock("warm"):
@@ -97,17 +95,8 @@ def spread(nodes: EmbeddedNodes, request: pytest.FixtureRequest) -> Iterator[Spr
         eventually(lambda: all(state.voting for state in group.states()))
         spread = Spread(nodes, proxies, redlock)
         spread.settle()
-        if request.param == "as a set":
-            eventually(lambda: has_a_set(group, redlock))
         yield spread
         spread.settle()
-
-
-def has_a_set(group: NodeGroup, redlock: LockTemplate) -> bool:
-    """Take a lock; return whether the connections have become a set."""
-    with redlock("set"):
-        pass
-    return bool(group._threads.sets._free)
 
 
 def heard_to_acquire(spread: Spread, ranks: list[int], late: float = LATE) -> tuple[int, float]:
@@ -142,8 +131,8 @@ def test_the_third_of_five_answers_ends_the_waiting(spread, seed):
 @pytest.mark.parametrize(
     ("spread", "edit"),
     [
-        ("one by one", Edit(PollDriver, "_ready", "max(0, needed - 1)", "max(0, needed)")),
-        ("as a set", Edit(ConnectionSet, "listen", "wanted - 1 :", "wanted:")),
+        ("general", Edit(Link, "_ready", "max(0, needed - 1)", "max(0, needed)")),
+        ("usual", Edit(Link, "_hear_usual", "wanted - 1 :", "wanted:")),
     ],
     indirect=["spread"],
 )
@@ -155,7 +144,7 @@ def test_sleeping_for_too_few_nodes_is_noticed(spread, edit):
     assert took >= 1.0
 
 
-@pytest.mark.parametrize("spread", ["one by one"], indirect=True)
+@pytest.mark.parametrize("spread", ["general"], indirect=True)
 def test_a_thread_sleeps_once_for_a_majority_and_once_for_the_rest(spread, monkeypatch):
     """Nodes that answer one after the other do not wake it each; that would cost the more."""
     slept = []
@@ -206,12 +195,11 @@ def test_a_release_waits_for_the_prompt_not_for_who_hangs_beside_them(spread, mo
 
 def test_a_socket_that_is_always_ready_delays_no_end(nodes, monkeypatch):
     """TLS may want to read before it sends: the socket could take more, and nothing leaves."""
-    monkeypatch.setattr(ConnectionSets, "form", lambda *_: False)
     redlock = template(group := group_of(nodes.urls, 2 * LATE))
     lease = redlock("ready").acquire()
-    with monkeypatch.context() as patch:
+    with generally(), monkeypatch.context() as patch:
         patch.setattr(Connection, "flush", lambda _: False)
-        patch.setattr(group._threads, "timeout", 0.3)
+        overdue(group, 0, 0.3)
         with pytest.raises(NodesUnavailable):
             lease.extend()
     lease.release()

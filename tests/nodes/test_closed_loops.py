@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from django_redlock.testing import EmbeddedNodes
+from tests.support.links import LONG, asking, grant
 from tests.support.loops import group_of
-from tests.support.sets import LONG, asking, grant
 
 
 def test_a_round_ends_whose_loop_is_closed(three: EmbeddedNodes):

@@ -1,71 +1,116 @@
-"""What an interrupted request leaves: its undo, and no connection that nobody asks for."""
+"""What an interrupted request leaves: its undo, and no link that nobody asks for."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from django_redlock.core.quorum import all_heard
 from django_redlock.nodes import background
+from django_redlock.nodes import threads as threads_module
 from django_redlock.nodes.faults import CLOSED
 from django_redlock.nodes.group import NodeGroup
-from django_redlock.nodes.sets import ConnectionSet
-from django_redlock.nodes.threads import PollDriver
-from django_redlock.testing import EmbeddedNodes
+from django_redlock.nodes.link import Link
+from django_redlock.nodes.threads import Threads
 from tests.simulation.mutants import Edit, with_edits
+from tests.support.links import LONG, connected, generally, grant, links_of, release, threads_of
 from tests.support.loops import group_of, keys_on
-from tests.support.sets import LONG, connected, grant, release, sets_of
+from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
-LAST = frozenset({2})
-# A connection for each node, also where nothing is to be undone.
-FOR_ALL = Edit(PollDriver, "_give_back", " and asking.is_unanswered(place)", "")
-# Whatever the release is to undo, a node without a reply keeps the name.
-FOR_NONE = Edit(PollDriver, "_give_back", "asking.keep_unanswered()", "pass")
+WAYS = pytest.mark.parametrize("way", [nullcontext, generally])
 
 
 class Interruption(Exception):  # noqa: N818 - it is one
     """What a signal handler raises."""
 
 
-def interrupted(three: EmbeddedNodes, *, by_set: bool) -> NodeGroup:
-    """Interrupt a release that has something to undo on one node, and was sent to all."""
-    group = group_of(three.urls, LONG)
-    group.ask(replace(grant(), to=LAST, decided=all_heard))
-    connected(group)
+def interrupt(*_: object) -> None:
+    """Interrupt whoever calls this."""
+    raise Interruption
 
-    def interrupt(*_: object) -> bool:
-        raise Interruption
 
-    if not by_set:
-        sets_of(group).close()
-    owner = ConnectionSet if by_set else PollDriver
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, "listen", interrupt)
+def interrupted(group: NodeGroup, way: Any) -> None:
+    """Interrupt a grant that was written to all nodes."""
+    with pytest.MonkeyPatch.context() as patch, way():
+        patch.setattr(Link, "_hear_usual" if way is nullcontext else "_listen", interrupt)
         with pytest.raises(Interruption):
-            group.ask(replace(release(), touched=LAST))
-    return group
+            group.ask(grant())
 
 
-@pytest.mark.parametrize("by_set", [True, False], ids=["a set", "no set"])
-def test_an_interrupted_release_is_repeated_and_keeps_no_connection(three, by_set):
-    """Not even to the nodes on which it had nothing to undo: no undo asks for that connection."""
-    group = interrupted(three, by_set=by_set)
-    assert [len(node.unanswered) for node in group.nodes] == [0, 0, 0]
+@WAYS
+def test_the_undo_goes_behind_the_interrupted_grant_and_the_link_ends(three, way):
+    """The replies may be out of step: no other request gets one that is not its own."""
+    with Proxy(three[2].port) as proxy:
+        group = group_of([*three.urls[:2], proxy.url], LONG)
+        link = connected(group)
+        proxy.holding = 1
+        interrupted(group, way)
+        assert links_of(group) == []
+        group.ask(release())
+        assert link.connections == {}
+        proxy.let_go()
+        eventually(lambda: keys_on(three) == [[]] * 3)
+        assert not threads_of(group).torn
+        group.close()
+
+
+def test_an_undo_over_another_link_is_noticed(three):
+    """The check can fail: it overtakes the grant."""
+    with Proxy(three[2].port) as proxy:
+        group = group_of([*three.urls[:2], proxy.url], LONG)
+        connected(group)
+        proxy.holding = 1
+        interrupted(group, nullcontext)
+        eventually(lambda: proxy.held == 1)
+        torn = threads_of(group).torn.popitem()  # kept open
+        group.ask(replace(release(), decided=all_heard))
+        proxy.let_go()
+        eventually(lambda: keys_on(three)[2])
+        del torn
+        group.close()
+    three[2].client().flushdb()
+
+
+@WAYS
+def test_a_release_that_is_interrupted_twice_is_done_all_the_same(three, way):
+    """Nobody asks a third time: a thread closes the link, and a new connection carries the undo."""
+    group = group_of(three.urls, LONG)
+    group.ask(replace(grant(), decided=all_heard))
+    connected(group)
+    with pytest.MonkeyPatch.context() as patch, way():
+        patch.setattr(Link, "_hear_usual", interrupt)
+        patch.setattr(Link, "_listen", interrupt)
+        for _ in range(2):
+            with pytest.raises(Interruption):
+                group.ask(release())
     eventually(lambda: keys_on(three) == [[]] * 3)
+    eventually(lambda: not threads_of(group).torn)
     group.close()
 
 
-@pytest.mark.parametrize("by_set", [True, False], ids=["a set", "no set"])
-@pytest.mark.parametrize("edit", [FOR_ALL, FOR_NONE], ids=["for all", "for none"])
-def test_a_connection_that_is_kept_for_nobody_is_noticed(three, edit, by_set):
-    """To two nodes without the rule; to the third one, if the undo is not repeated."""
-    with with_edits(edit):
-        group = interrupted(three, by_set=by_set)
-    kept = [len(node.unanswered) for node in group.nodes]
-    assert kept == ([1, 1, 0] if edit is FOR_ALL else [0, 0, 1])
+@pytest.mark.parametrize(
+    ("edits", "ends"),
+    [((), True), ((Edit(Threads, "_tear", "self._attend_soon()", "pass"),), False)],
+    ids=["attended", "broken"],
+)
+def test_a_link_for_an_undo_that_never_comes_is_closed(three, monkeypatch, edits, ends):
+    """An interruption where nobody undoes costs connections for about a second, not for ever."""
+    monkeypatch.setattr(threads_module, "LONGEST_TORN", 0.0)
+    group = group_of(three.urls, LONG)
+    connected(group)
+    with with_edits(*edits):
+        interrupted(group, nullcontext)
+    if ends:
+        eventually(lambda: not threads_of(group).torn)
+    else:
+        assert not group._threads.threads.doing()
     group.close()
+    for node in three:
+        node.client().flushdb()
 
 
 def test_a_try_whose_thread_was_never_started_keeps_no_call_from_trying(three, monkeypatch):
@@ -73,9 +118,6 @@ def test_a_try_whose_thread_was_never_started_keeps_no_call_from_trying(three, m
     group = group_of(three.urls, LONG)
     node = group.nodes[0]
     node.down_reason = node.unconnected
-
-    def interrupt(*_: object) -> None:
-        raise Interruption
 
     with monkeypatch.context() as patch:
         patch.setattr(background, "start_thread", interrupt)

@@ -18,21 +18,19 @@ import pytest
 
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.nodes import connection as connection_module
+from django_redlock.nodes import link as link_module
 from django_redlock.nodes import node as node_module
-from django_redlock.nodes import sets as sets_module
-from django_redlock.nodes import threads as threads_module
 from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.link import Link
 from django_redlock.nodes.loops import LoopConnection
 from django_redlock.nodes.node import ConnectAttempt, Node
 from django_redlock.nodes.round import Round
-from django_redlock.nodes.sets import ConnectionSet
-from django_redlock.nodes.threads import PollDriver
 from django_redlock.testing import EmbeddedNodes
 from tests.simulation.mutants import Edit, with_edits
+from tests.support.links import asking, connected, generally, grant
 from tests.support.loops import group_of, loop_connections, soon, template
 from tests.support.replays import note_broken
-from tests.support.sets import connected, grant, sets_of
 from tests.support.wire import Heard
 
 TIMEOUT = 0.05  # seconds, of a clock that stands still
@@ -45,7 +43,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
         fake = SimpleNamespace(monotonic=lambda: self.now)
-        for module in (threads_module, sets_module, connection_module, node_module):
+        for module in (link_module, connection_module, node_module):
             monkeypatch.setattr(module, "time", fake)
         monkeypatch.setattr(Round, "clock", staticmethod(fake.monotonic))
 
@@ -107,12 +105,15 @@ def one(three: EmbeddedNodes) -> Iterator[NodeGroup]:
         yield group
 
 
-def driver_of(group: NodeGroup, *waits: Callable[[Poll, float], bool]) -> PollDriver:
-    """What asks this group for a lock; each wait ends in this way."""
-    driver, ends = PollDriver(Round(group.nodes, grant(), TIMEOUT), sets_of(group)), iter(waits)
+def asks(group: NodeGroup, *waits: Callable[[Poll, float], bool]) -> Vote:
+    """The vote of the node, asked for a lock over a new link; each wait ends in this way."""
+    link, ends = Link(0, group.nodes, TIMEOUT), iter(waits)
     poll: Any = Poll(iter([lambda seconds: next(ends)(poll, seconds)] * len(waits)), bool)
-    driver.poll = poll
-    return driver
+    link._poll = poll
+    with generally():
+        (vote,) = link.carry(asking(group, grant()))
+    link.dissolve()
+    return vote
 
 
 # -- a poll that returns late ---------------------------------------------------------------------
@@ -127,8 +128,7 @@ def vote_that_comes_while_the_thread_wakes_up(three: EmbeddedNodes, clock: Clock
         return False
 
     with one(three) as group:
-        (vote,) = driver_of(group, wakes_up).carry(None)
-        return vote
+        return asks(group, wakes_up)
 
 
 def test_a_reply_that_comes_while_the_thread_wakes_up_is_a_vote(three, clock):
@@ -138,7 +138,7 @@ def test_a_reply_that_comes_while_the_thread_wakes_up_is_a_vote(three, clock):
 
 def test_without_a_last_look_that_vote_is_lost(three, clock):
     """Broken: the check above can fail."""
-    edit = Edit(PollDriver, "listen", "in self.poll.poll(0)", "in ()")
+    edit = Edit(Link, "_end", "self._read_all()", "pass")
     with with_edits(edit):
         vote = vote_that_comes_while_the_thread_wakes_up(three, clock)
     assert vote.answer is Answer.UNKNOWN
@@ -158,7 +158,7 @@ def test_after_a_late_poll_with_nothing_the_node_has_its_timeout_again(three, cl
         return True
 
     with one(three) as group:
-        (vote,) = driver_of(group, is_late, hears).carry(None)
+        vote = asks(group, is_late, hears)
     assert vote.answer is Answer.YES
     assert waited == pytest.approx([TIMEOUT, TIMEOUT])
 
@@ -166,7 +166,7 @@ def test_after_a_late_poll_with_nothing_the_node_has_its_timeout_again(three, cl
 def test_who_gives_up_after_a_late_poll_loses_the_vote(three, clock, monkeypatch):
     """Broken: the check above can fail."""
     note_broken("_late")
-    monkeypatch.setattr(PollDriver, "_late", lambda *_: 0.0)
+    monkeypatch.setattr(Link, "_late", lambda *_: 0.0)
 
     def is_late(_: Poll, seconds: float) -> bool:
         clock.now += seconds + 3 * TIMEOUT
@@ -175,7 +175,7 @@ def test_who_gives_up_after_a_late_poll_loses_the_vote(three, clock, monkeypatch
     with one(three) as group:
         three.pause(0)
         try:
-            (vote,) = driver_of(group, is_late).carry(None)
+            vote = asks(group, is_late)
         finally:
             three.resume(0)
     assert vote.answer is Answer.UNKNOWN
@@ -191,21 +191,18 @@ def is_down_after_a_pause(three: EmbeddedNodes, clock: Clock) -> bool:
         clock.now += 2 * TIMEOUT
 
     with closing(group_of(three.urls, TIMEOUT)) as group:
-        connected(group)
-        sets_of(group).close()
+        link, asked = connected(group), asking(group, grant())
         three.pause(2)
         try:
-            driver = PollDriver(Round(group.nodes, grant(), TIMEOUT), sets_of(group))
-            driver.gather()
-            driver.write()
+            link._write(asked)
             for place in (0, 1):
-                while driver.asking.votes[place] is None:
-                    driver.mine[place].read()
+                while asked.votes[place] is None:
+                    link.connections[place].read()
             poll: Any = Poll(iter(()), stops)
-            for connection in driver.mine.values():
+            for connection in link.connections.values():
                 poll.register(connection.fileno, select.POLLIN)
-            driver.poll = poll
-            driver._give_back()
+            link._poll = poll
+            link._end(asked)
             return bool(group.nodes[2].down_reason)
         finally:
             three.resume(2)
@@ -218,12 +215,12 @@ def test_a_thread_that_stops_after_its_last_look_calls_no_node_silent(three, clo
 
 def test_who_reads_the_clock_after_the_look_calls_it_silent(three, clock):
     """Broken: the check above can fail."""
-    edit = Edit(PollDriver, "_give_back", "else None, now)", "else None, time.monotonic())")
+    edit = Edit(Link, "_end", "(place, now)", "(place, time.monotonic())")
     with with_edits(edit):
         assert is_down_after_a_pause(three, clock)
 
 
-# -- a set of connections -------------------------------------------------------------------------
+# -- writing in the usual way ---------------------------------------------------------------------
 
 
 def silent_after_slow_writes(three: EmbeddedNodes, clock: Clock) -> list[float]:
@@ -241,7 +238,7 @@ def silent_after_slow_writes(three: EmbeddedNodes, clock: Clock) -> list[float]:
         places, ends = lent._in_order(0)
         slow = [(place, each, slowly(send), epoch) for place, each, send, epoch in ends]
         lent._orders[0] = places, slow
-        lent.write(Round(group.nodes, grant(), TIMEOUT))
+        lent._write_to_all(asking(group, grant()))
         return [each.silent_for(clock.now) for each in lent.connections.values()]
 
 
@@ -252,7 +249,7 @@ def test_silence_counts_from_the_last_write(three, clock):
 
 def test_from_the_beginning_it_counts_the_writes(three, clock):
     """Broken: the check above can fail."""
-    with with_edits(Edit(ConnectionSet, "write", "asking.since = time.monotonic()", "pass")):
+    with with_edits(Edit(Link, "_write_to_all", "asking.since = time.monotonic()", "pass")):
         assert max(silent_after_slow_writes(three, clock)) == pytest.approx(3 * TIMEOUT)
 
 

@@ -1,10 +1,10 @@
-"""Marks over real connections: by a set, to nodes that are late, and removed behind themselves."""
+"""Marks over real connections, to nodes that are late, and removed behind themselves."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -16,12 +16,21 @@ from django_redlock.core.protocol import Request, Vote
 from django_redlock.core.quorum import NO, YES, with_majority
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.nodes.group import NodeGroup
-from django_redlock.nodes.sets import ConnectionSet, ConnectionSets
+from django_redlock.nodes.link import Link
 from django_redlock.testing import EmbeddedNodes
 from tests.simulation.mutants import Edit, with_edits
+from tests.support.links import (
+    LONG,
+    connected,
+    generally,
+    has_run,
+    links_of,
+    note_scripts,
+    settled,
+    threads_of,
+)
 from tests.support.loops import group_of, owing
 from tests.support.proxy import Proxy
-from tests.support.sets import LONG, connected, has_run, note_scripts, sets_of
 from tests.support.waiting import eventually
 
 POLICY = Policy(size=3)
@@ -40,9 +49,9 @@ def marked(nodes: EmbeddedNodes) -> list[bool]:
     return [bool(node.client().exists(KEY)) for node in nodes]
 
 
-@pytest.mark.parametrize("by_set", [True, False], ids=["a set", "no set"])
-def test_marks_are_set_and_removed_by_a_set(three, by_set):
-    """With the same votes as one by one; another message is told which one has the mark."""
+@pytest.mark.parametrize("way", [nullcontext, generally])
+def test_marks_are_set_and_removed_either_way(three, way):
+    """With the same votes; another message is told which one has the mark."""
     group = group_of(three.urls, LONG)
     requests = [
         mark(),
@@ -53,9 +62,8 @@ def test_marks_are_set_and_removed_by_a_set(three, by_set):
     said = []
     for request in requests:
         connected(group)
-        if not by_set:
-            sets_of(group).close()
-        votes = group.ask(request)
+        with way():
+            votes = group.ask(request)
         said.append(Counter((vote.answer, vote.holder) for vote in votes).most_common(1)[0])
         eventually(lambda: owing(group.nodes) == [0] * 3)
     assert [each for each, _ in said] == [(YES, ""), (NO, "one"), (YES, ""), (NO, "")]
@@ -63,27 +71,26 @@ def test_marks_are_set_and_removed_by_a_set(three, by_set):
     group.close()
 
 
-def test_a_mark_leaves_the_set_to_the_next_request(three):
+def test_a_mark_leaves_the_link_to_the_next_request(three):
     """None of twenty publishers and runs goes the general way."""
     group = group_of(three.urls, LONG)
     for request in (mark(), completion.unmark(POLICY, KEY, NONCE)):
         group.ask(request)  # from here on the nodes have the scripts
         eventually(lambda: owing(group.nodes) == [0] * 3)
-    connected(group)
-    (lent,) = sets_of(group)._free
+    link = connected(group)
     for number in range(20):
         nonce = f"{number:032x}"
         for request in (mark(nonce), completion.unmark(POLICY, KEY, nonce)):
             group.ask(request)
-            eventually(lambda: lent.is_well(LONG) and not lent.owing)
-            assert lent in (*sets_of(group)._free, *sets_of(group)._owing.values())
+            eventually(lambda: settled(link))
+            assert links_of(group) == [link]
     assert marked(three) == [False] * 3
     group.close()
 
 
 @contextmanager
 def late(three: EmbeddedNodes) -> Iterator[tuple[NodeGroup, Proxy]]:
-    """A mark by a set, on its way to the third node."""
+    """A mark on its way to the third node."""
     with Proxy(three[2].port) as proxy:
         group = group_of([*three.urls[:2], proxy.url], LONG)
         connected(group)
@@ -102,10 +109,12 @@ def removed_behind(three: EmbeddedNodes, *, overtakes: bool = False) -> bool:
     """Remove a mark that is on its way to a node; whether it is removed there, too.
 
     Args:
-        overtakes: whether to wait until the removal is there.
+        overtakes: whether the removal goes by any link, and is there first.
     """
     with late(three) as (group, proxy):
         note_scripts(three[2])
+        if overtakes:
+            threads_of(group).late.clear()
         group.ask(completion.unmark(POLICY, KEY, NONCE))
         if overtakes:
             eventually(lambda: has_run(three[2], NONCE))
@@ -120,24 +129,23 @@ def test_a_removal_goes_behind_its_mark(three):
 
 
 def test_a_removal_that_overtakes_its_mark_is_noticed(three):
-    """Broken: it goes by any set."""
-    with with_edits(Edit(ConnectionSets, "lend", "if nonce in self._owing", "if False")):
-        assert not removed_behind(three, overtakes=True)
+    """The check can fail."""
+    assert not removed_behind(three, overtakes=True)
 
 
 def last_vote(three: EmbeddedNodes) -> Vote:
-    """What the third node says to a mark by a set; it replies once nobody else is waited for."""
+    """What the third node says to a mark; it replies once nobody else is waited for."""
     with Proxy(three[2].port) as proxy:
         group = group_of([*three.urls[:2], proxy.url], LONG)
         lent: Any = connected(group)
-        poll = lent.poll
+        poll = lent._poll_of
 
         def noting(places: tuple[int, ...]) -> Any:
             if places == (2,):
                 proxy.let_go()
             return poll(places)
 
-        lent.poll = noting
+        lent._poll_of = noting
         proxy.holding = 1
         votes = group.ask(mark())
         proxy.let_go()
@@ -149,12 +157,12 @@ def last_vote(three: EmbeddedNodes) -> Vote:
 
 def test_a_mark_waits_for_a_majority_only(three, monkeypatch):
     """Unlike an undo, which waits a moment for prompt nodes."""
-    monkeypatch.setattr("django_redlock.nodes.sets.LEAST_LINGER", LONG)
+    monkeypatch.setattr("django_redlock.nodes.link.LEAST_LINGER", LONG)
     assert last_vote(three).code == ReasonCode.NOT_WAITED_FOR
     with with_edits(
         Edit(
-            ConnectionSet,
-            "listen",
+            Link,
+            "_hear_usual",
             "LEAST_LINGER if asking.undoing else",
             "LEAST_LINGER if True else",
         )

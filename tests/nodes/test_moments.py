@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parents[2]
-PLAYS = ("an_undo", "broken:an_undo", "closing", "broken:closing")
+PLAYS = ("closing", "broken:closing")
 
 
 @pytest.fixture(scope="module")
@@ -23,18 +23,6 @@ def played() -> dict[str, Any]:
     )
     assert done.returncode == 0, done.stderr
     return dict(map(json.loads, done.stdout.splitlines()))
-
-
-def test_an_undo_goes_behind_its_grant(played):
-    """On the connection that owes the reply, which another thread has by now."""
-    for name, after in ("an_undo", [False] * 3), ("broken:an_undo", [True, False, False]):
-        found = played[name]
-        assert (found["before"], found["after"]) == ([False, True, True], after)
-
-
-def test_who_has_undone_a_grant_notes_its_connection_no_more(played):
-    """Nobody gives back a connection of another thread under this nonce."""
-    assert played["an_undo"]["noted"] == [False] * 3
 
 
 def test_a_loop_closes_a_connection_soon_after_its_last_reply(played):

@@ -308,7 +308,7 @@ def test_a_connection_with_a_backlog(group):
 
 def taken(group: NodeGroup) -> Connection:
     """An idle connection, checked out."""
-    connection = group._threads.sets.take(group.nodes[0], time.monotonic())
+    connection = group._threads.take(group.nodes[0], time.monotonic())
     assert connection is not None
     return connection
 
@@ -323,24 +323,20 @@ def owing(connection: Connection, heard: list[Vote]) -> None:
 def test_why_a_connection_was_ended(group, monkeypatch):
     """It says so to a process that inherits it, and to a caller that awaits a reply."""
     node, now = group.nodes[0], time.monotonic()
-    left, spoiled, full, surplus = (opened(_url(group)) for _ in range(4))
+    left, full, surplus = (opened(_url(group)) for _ in range(3))
     heard: list[Vote] = []
     owing(left, heard)
     node._free.append(left)
     group.close()
     assert left.fault == heard[0].reason == because(ReasonCode.CLOSED)
 
-    spoiled.spoiled = now
-    node.give(spoiled, None, now)
-    assert spoiled.fault == because(ReasonCode.INTERRUPTED)
-
     full.unsent = 1
     monkeypatch.setattr(full, "flush", lambda: False)
-    node.give(full, None, now)
+    node.give(full, now)
     assert full.fault == because(ReasonCode.TAKES_NO_MORE)
 
     monkeypatch.setattr(node_module, "SPARE", 0)
-    node.give(surplus, None, now)
+    node.give(surplus, now)
     assert surplus.fault == because(ReasonCode.SURPLUS)
 
 
@@ -352,7 +348,7 @@ def test_a_guard_that_is_over(group):
     """The node is looked at again, over a new connection."""
     connection = taken(group)
     connection.guarded, connection.votes_from = True, time.monotonic()
-    group.nodes[0].give(connection, None, time.monotonic())
+    group.nodes[0].give(connection, time.monotonic())
     group.nodes[0]._free[:] = [connection]
     assert group.nodes[0].take(time.monotonic()) is None
     assert connection.fault == because(ReasonCode.GUARD_OVER)
@@ -363,7 +359,7 @@ def test_a_queue_that_was_left(group):
     connection = taken(group)
     effect = BlockOnNode(Waiter("reasons:queue"), 0, LONG, LONG)
     blocked = BlockedConnection(
-        group.nodes[0], connection, effect, lambda *_: False, group._threads.sets
+        group.nodes[0], connection, effect, lambda *_: False, group._threads
     )
     blocked.end()
     assert blocked.vote == Vote(

@@ -1,8 +1,9 @@
-"""Completion records over real connections: by a set, to nodes that are late, and met by a copy."""
+"""Completion records over real connections, to nodes that are late, and met by a copy."""
 
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 
 import pytest
 
@@ -11,12 +12,12 @@ from django_redlock.core.commands import Complete
 from django_redlock.core.protocol import Answer, Request
 from django_redlock.core.quorum import heard, with_majority
 from django_redlock.core.reasons import ReasonCode
-from django_redlock.nodes.sets import ConnectionSets
+from django_redlock.nodes.link import Link
 from django_redlock.testing import EmbeddedNodes
 from tests.simulation.mutants import Edit, with_edits
+from tests.support.links import LONG, NONCE, TARGET, connected, generally, grant, overdue
 from tests.support.loops import group_of, template
 from tests.support.proxy import Proxy
-from tests.support.sets import LONG, NONCE, TARGET, connected, grant, overdue, sets_of
 from tests.support.waiting import eventually
 
 
@@ -30,15 +31,14 @@ def recorded(nodes: EmbeddedNodes) -> bool:
     return all(node.client().get("redlock:lock:name") == b"done::label" for node in nodes)
 
 
-@pytest.mark.parametrize("by_set", [True, False])
-def test_a_record_is_written_by_a_set(three, by_set):
-    """It is on all nodes, by a set as one by one, and the set serves for the next request."""
+@pytest.mark.parametrize("way", [nullcontext, generally])
+def test_a_record_is_written_either_way(three, way):
+    """It is on all nodes, and the link serves for the next request."""
     group = group_of(three.urls, LONG)
     connected(group)
     group.ask(grant())
-    if not by_set:
-        sets_of(group).close()
-    votes = group.ask(complete())
+    with way():
+        votes = group.ask(complete())
     assert [vote.answer for vote in votes].count(Answer.YES) >= 2
     eventually(lambda: recorded(three))
     connected(group)
@@ -106,7 +106,7 @@ def test_a_copy_waits_for_a_node_that_may_have_a_record(three):
     assert meet_a_late_record(three) == ReasonCode.RECORDED
 
 
-def test_a_copy_that_goes_by_a_set_is_caught(three):
-    """Broken: a majority is enough for a copy, as for any other grant by a set."""
-    with with_edits(Edit(ConnectionSets, "lend", "request.thorough or ", "")):
+def test_a_copy_that_goes_the_usual_way_is_caught(three):
+    """Broken: a majority is enough for a copy, as for any other grant."""
+    with with_edits(Edit(Link, "_is_usual", "request.thorough or ", "")):
         assert meet_a_late_record(three, moment=LONG) == ""

@@ -73,7 +73,7 @@ def by_a_thread(group: NodeGroup, three: EmbeddedNodes) -> list[bool]:
     def asked(now: float) -> bool:
         connection = node.take(now)
         if connection is not None:
-            node.give(connection, None, now)
+            node.give(connection, now)
         return not node.down
 
     woken = time.monotonic() + STOPPED

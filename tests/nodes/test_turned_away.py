@@ -220,7 +220,7 @@ def test_an_older_connection_says_nothing_of_the_address():
         ask(older, GRANT)
         assert older.fault
         assert node.state(time.monotonic()).voting
-        node.give(newer, None, time.monotonic())
+        node.give(newer, time.monotonic())
         assert node.take(time.monotonic()) is newer
         ask(newer, GRANT)
         assert not node.state(time.monotonic()).voting

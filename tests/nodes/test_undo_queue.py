@@ -28,14 +28,12 @@ from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes import connection as connection_module
 from django_redlock.nodes import node as node_module
 from django_redlock.nodes.connection import OnWire, pack
-from django_redlock.nodes.faults import CLOSED
 from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.link import Link
 from django_redlock.nodes.node import Undo, UndoQueue
-from django_redlock.nodes.round import Round
-from django_redlock.nodes.sets import ConnectionSets
-from django_redlock.nodes.threads import PollDriver
 from django_redlock.testing import EmbeddedNodes
 from tests.simulation.mutants import Edit, with_edits
+from tests.support.links import generally
 from tests.support.loops import group_of, idle, keys_on, loop_connections, template, unguarded
 from tests.support.proxy import Fault, Proxy
 from tests.support.replays import note_broken
@@ -404,56 +402,27 @@ class Interruption(Exception):  # noqa: N818 - it is one
 @pytest.mark.alone
 def test_an_undo_that_is_interrupted_is_done_all_the_same(reached, monkeypatch):
     """Two interruptions, of an attempt and of its undoing, leave neither keys nor connections."""
-    listen, gather = PollDriver.listen, PollDriver.gather
-    monkeypatch.setattr(ConnectionSets, "form", lambda *_: False)  # sets have their own tests
-    reached.group._threads.sets.close()
+    listen, gather = Link._listen, Link._gather
 
-    def interrupted(self: PollDriver) -> None:
-        monkeypatch.setattr(PollDriver, "listen", listen)
-        monkeypatch.setattr(PollDriver, "gather", again)
+    def interrupted(*_: object) -> None:
+        monkeypatch.setattr(Link, "_listen", listen)
+        monkeypatch.setattr(Link, "_gather", again)
         raise Interruption
 
-    def again(_: PollDriver) -> None:
-        monkeypatch.setattr(PollDriver, "gather", gather)
+    def again(*_: object) -> None:
+        monkeypatch.setattr(Link, "_gather", gather)
         raise Interruption
 
     before = descriptors()
-    for number in range(40):
-        monkeypatch.setattr(PollDriver, "listen", interrupted)
-        with pytest.raises(Interruption):
-            reached.redlock(f"torn:{number}").acquire()
+    with generally():
+        for number in range(40):
+            monkeypatch.setattr(Link, "_listen", interrupted)
+            with pytest.raises(Interruption):
+                reached.redlock(f"torn:{number}").acquire()
     eventually(lambda: reached.locks() == [0, 0, 0])
     assert connected(reached.redlock)
     # A connection for each node's thread in the background may be new, no more.
     eventually(lambda: gc.collect() >= 0 and descriptors() <= before + 6)
-
-
-def test_connections_for_an_undo_that_never_comes_are_closed(reached, monkeypatch):
-    """An interruption where nobody undoes costs a connection for about a second, not for ever."""
-    monkeypatch.setattr("django_redlock.nodes.node.LONGEST_SPOILED", 0.0)
-    group = reached.group
-    lock: Any = reached.redlock("torn")
-    backend = lock._source("default")
-    for _ in range(20):
-        steps = lock._taking(backend, 0, None)
-        work = PollDriver(Round(group.nodes, next(steps), 5.0), group._threads.sets)
-        work.gather()
-        work.write()
-        work._spoil()
-        work._give_back()
-    assert [len(node.unanswered) for node in group.nodes] == [1, 1, 1]
-
-
-def test_a_connection_that_owes_nothing_is_kept_for_no_undo(reached):
-    """The next interruption forgets it; else it stayed open for a grant that was answered."""
-    node, now = reached.group.nodes[0], time.monotonic()
-    reached.group._threads.sets.close()
-    answered, spoiled = node.take(now), node._connect(bool)
-    node.unanswered["a" * 32], spoiled.spoiled = answered, now
-    node._remember("b" * 32, spoiled)
-    assert node.unanswered == {"b" * 32: spoiled}
-    spoiled.close(CLOSED)
-    answered.close(CLOSED)
 
 
 def descriptors() -> int:

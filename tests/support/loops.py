@@ -21,7 +21,7 @@ from django_redlock.nodes.address import from_url
 from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.group import _ALL, NodeGroup
 from django_redlock.nodes.node import Node
-from django_redlock.nodes.sets import ConnectionSets
+from django_redlock.nodes.threads import Threads
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 
 UNDONE: Final = 50.0  # seconds after which no thread sends a release: the ttl is over
@@ -87,22 +87,22 @@ def connects(group: NodeGroup) -> Iterator[list[int]]:
 
 
 def idle(node: Node) -> list[Connection]:
-    """The idle connections to a node, with those of the sets, which end."""
-    if sets := _sets_of(node):
-        sets.close()
+    """The idle connections to a node, with those of the links, which are dissolved."""
+    if threads := _threads_of(node):
+        threads.close()
     return node._free
 
 
-def in_sets(node: Node) -> list[Connection]:
-    """The connections to a node, and to others, that are in sets."""
-    sets = _sets_of(node)
-    lent = (*sets._free, *sets._owing.values()) if sets else ()
-    return [connection for each in lent for connection in each.connections.values()]
+def in_links(node: Node) -> list[Connection]:
+    """The connections to a node, and to others, that are in idle links."""
+    threads = _threads_of(node)
+    links = (*threads.idle.values(), *threads.owing.values()) if threads else ()
+    return [connection for each in links for connection in each.connections.values()]
 
 
-def _sets_of(node: Node) -> ConnectionSets | None:
+def _threads_of(node: Node) -> Threads | None:
     groups = [each for each in tuple(_ALL) if node in each.nodes]
-    return groups[0]._threads.sets if groups else None
+    return groups[0]._threads if groups else None
 
 
 def owing(nodes: Sequence[Node]) -> list[int]:

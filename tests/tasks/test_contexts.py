@@ -20,7 +20,7 @@ from django.test import override_settings
 from django_tasks.signals import task_started as backport_started
 
 from django_redlock.tasks import UniqueBackend, locked_task, unmark
-from django_redlock.tasks import task as module
+from django_redlock.tasks import run as module
 from django_redlock.tasks.checks import check_tasks
 from tests.celery.desk import hold, marked
 from tests.tasks import jobs

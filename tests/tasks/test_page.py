@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from django_redlock import celery
 from django_redlock.tasks import locked_task
+from django_redlock.work.options import OPTIONS
 from tests.celery.desk import hold
 from tests.docs.pages import ROOT, blocks, table
 
@@ -81,15 +82,10 @@ def test_the_tables_have_the_values_of_celerys(option):
 
 
 def test_the_options_are_those_of_celery():
-    """With the same defaults, in the same order; ``api.md`` shows them."""
-    own, other = (
-        list(inspect.signature(each).parameters.values())
-        for each in (locked_task, celery.locked_task)
-    )
-    assert [(each.name, each.default) for each in own] == [
-        (each.name, each.default) for each in other
-    ]
-    text = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
-    shown = text.partition("django_redlock.tasks.locked_task(")[2].partition(")\n")[0]
-    named = [each.strip().partition("=")[0] for each in shown.split(",")]
-    assert [each for each in named if each != "*"] == [each.name for each in own][:-1]
+    """To a type checker, and to who makes a mistake; ``test_tables`` has the page of both."""
+    own, other = map(inspect.signature, (locked_task, celery.locked_task))
+    assert own == other
+    for each in (locked_task, celery.locked_task):
+        given: Any = {"tll": 30}
+        with pytest.raises(TypeError, match=f"it takes {', '.join(OPTIONS)}"):
+            each("x", **given)

@@ -21,13 +21,12 @@ from django.tasks import task as task_of
 from django.tasks.exceptions import InvalidTask
 from django.test import override_settings
 
-from django_redlock import LockTaken, current_lease, events, redlock
-from django_redlock.events import TaskEvent, TaskOutcome
+from django_redlock import LockTaken, redlock
 from django_redlock.nodes.queue import LocalQueue
 from django_redlock.tasks import Skipped, locked_task
-from django_redlock.tasks import task as module
+from django_redlock.tasks import run as module
 from django_redlock.tasks.checks import check_tasks
-from django_redlock.testing import assert_free, stale, taken
+from django_redlock.testing import assert_free, taken
 from django_redlock.work.backoff import FOR_A_SLOT
 from tests.celery.desk import hold, is_free, label_of, marked, memory
 from tests.tasks import jobs
@@ -152,15 +151,6 @@ def is_free_of_runs(result: Any) -> bool:
 # -- a key that is held ----------------------------------------------------------------------------
 
 
-def test_a_task_whose_key_is_held_is_skipped(desk):
-    """As a success, with plain data that says so."""
-    with hold("report:2024"):
-        result = after(desk, jobs.skipping.enqueue(2024))
-    assert (result.status, jobs.log) == (DONE, [])
-    assert result.return_value["skipped"] is True
-    assert result.return_value["retry_after"] > 0
-
-
 @pytest.mark.parametrize("task", [jobs.skipping, jobs.awaiting], ids=["def", "async def"])
 def test_a_task_without_wait_does_not_wait(desk, monkeypatch, task):
     """No worker stands in the queue of its key, whatever the alias has for WAIT."""
@@ -176,13 +166,6 @@ def test_a_task_without_wait_does_not_wait(desk, monkeypatch, task):
     with override_settings(REDLOCK={"default": alias}), hold("report:2024"):
         after(desk, task.enqueue(2024))
     assert (queued, jobs.log) == ([], [])
-
-
-def test_a_task_whose_key_is_held_fails(desk):
-    """With on_conflict="raise"."""
-    with hold("report:2024"):
-        result = after(desk, jobs.raising.enqueue(2024))
-    assert (result.status, result.errors[0].exception_class) == (FAILED, LockTaken)
 
 
 @pytest.mark.parametrize("task", [jobs.retrying, jobs.awaiting, jobs.told])
@@ -208,23 +191,6 @@ def test_a_task_whose_key_is_held_comes_back_later(desk, task):
     assert is_recorded(first, task)
 
 
-@pytest.mark.parametrize("task", [jobs.retrying, jobs.raising, jobs.anyhow, jobs.skipping])
-def test_without_a_majority_nothing_is_skipped(desk, task):
-    """``on_unavailable`` says what becomes of the task: later, a failure, or a run without lock."""
-    memory().down = {0, 1, 2}
-    result = after(desk, task.enqueue(2024))
-    memory().down = set()
-    if task is jobs.anyhow:
-        assert (result.status, jobs.log) == (DONE, [2024])
-    elif task is jobs.raising:
-        assert (result.status, jobs.log) == (FAILED, [])
-    else:
-        assert result.return_value["reason"] == "no majority of the nodes could be asked"
-        desk.make_due()
-        desk.work()
-        assert jobs.log == [2024]
-
-
 @pytest.mark.parametrize("backend", ["immediate"])
 def test_where_nothing_can_come_back_it_fails(desk, backend):
     """A task that is done at once is skipped, or fails."""
@@ -234,21 +200,6 @@ def test_where_nothing_can_come_back_it_fails(desk, backend):
     assert (result.status, result.errors[0].exception_class) == (FAILED, LockTaken)
     assert skipped.return_value["skipped"] is True
     assert jobs.retrying.using(backend=backend).enqueue(2024).return_value == "report:2024"
-
-
-def test_what_becomes_of_a_task_is_told(desk):
-    """By the same events as of Celery's messages."""
-    seen: list[TaskEvent] = []
-    events.watch_tasks(seen.append)
-    try:
-        with hold("report:2024"):
-            results = [jobs.skipping.enqueue(2024), jobs.retrying.enqueue(2024)]
-            desk.work()
-    finally:
-        events.unwatch_tasks(seen.append)
-    assert [each.outcome for each in seen] == [TaskOutcome.SKIPPED, TaskOutcome.DEFERRED]
-    assert [each.task_id for each in seen] == [each.id for each in results]
-    assert {each.name for each in seen} == {"report:2024"}
 
 
 # -- a message that is delivered again -------------------------------------------------------------
@@ -307,25 +258,9 @@ def test_a_copy_that_does_not_ask_for_the_result_is_caught(desk, monkeypatch, te
         known = getattr(run._result, "_return_value", None)
         return Skipped("an earlier run") if run._header else known
 
-    monkeypatch.setattr(module.Delivery, "_stored", stored)
+    monkeypatch.setattr(module.DjangoTaskRun, "finished", stored)
     with pytest.raises(AssertionError):
         test(desk)
-
-
-def copy_of_finished_runs(desk):
-    """A task that has finished is delivered again, and runs."""
-    result = after(desk, jobs.skipping.enqueue(2024))
-    desk.deliver_again(result)
-    desk.work()
-    return len(jobs.log) == 2
-
-
-def test_a_copy_without_records_is_caught(desk, monkeypatch):
-    """Broken: nobody ends a run when its result is stored. The work is done twice."""
-    assert not copy_of_finished_runs(desk)
-    jobs.log.clear()
-    monkeypatch.setattr(module.Delivery, "take", lambda *_: None)
-    assert copy_of_finished_runs(desk)
 
 
 def test_a_task_that_failed_may_run_again(desk):
@@ -378,7 +313,7 @@ def test_a_copy_runs_when_its_first_run_has_died(desk):
     result = jobs.skipping.enqueue(2024)
     with pytest.MonkeyPatch.context() as patch:  # nobody stores a result, nor ends the run
         patch.setattr("django_tasks_db.models.DBTaskResult.set_failed", lambda *_: None)
-        patch.setattr(module.Delivery, "end", lambda *_, **__: None)
+        patch.setattr(module.DjangoTaskRun, "end", lambda *_, **__: None)
         worker.run(desk.work)
     desk.deliver_again(result)
     assert after(desk, result).return_value["deferred"] is True
@@ -389,19 +324,6 @@ def test_a_copy_runs_when_its_first_run_has_died(desk):
     desk.work()
     assert jobs.log == [2024, 2024]
     assert is_recorded(result, jobs.skipping)
-
-
-def test_a_run_whose_key_was_lost_is_not_recorded(desk):
-    """Another run may have begun under the key, and refused what this one wrote."""
-
-    def lose():
-        lease = current_lease()
-        assert lease is not None
-        stale(lease)
-
-    jobs.bodies.append(lose)
-    result = after(desk, jobs.skipping.enqueue(2024))
-    assert is_free(f"run:{jobs.skipping.module_path}:{result.id}")
 
 
 def test_a_result_that_cannot_be_stored_leaves_no_record(desk, monkeypatch):
@@ -572,34 +494,3 @@ def test_so_many_tasks_of_a_key_run(desk, task):
     desk.work()
     assert jobs.log == [1, 1]
     assert_free("tenant:1", limit=2)
-
-
-def test_a_task_of_a_limit_that_cannot_come_back_fails(desk):
-    """One that is done at once, and a direct call: neither is taken for done."""
-    with taken("tenant:1", limit=2):
-        result = jobs.limited.using(backend="immediate").enqueue(1)
-        with pytest.raises(LockTaken, match="all 2 slots are held"):
-            jobs.limited.call(1)
-    assert (result.status, result.errors[0].exception_class) == (FAILED, LockTaken)
-    assert jobs.log == []
-
-
-def test_a_copy_of_a_limited_task_does_not_run_beside_it(desk):
-    """Its run name has no limit."""
-    result = jobs.limited.enqueue(1)
-
-    def deliver():
-        desk.deliver_again(result)
-        Context().run(desk.work)
-
-    jobs.bodies.append(deliver)
-    desk.work()
-    assert jobs.log == [1]
-
-
-def test_limits_of_tasks_that_make_no_sense():
-    """As for Celery."""
-    with pytest.raises(ValueError, match="limit=3 would never let a second one run"):
-        locked_task("x", limit=3, mode="until_finished")(lambda: None)
-    with pytest.raises(TypeError, match="limit must be an int"):
-        locked_task("x", limit=True)(lambda: None)

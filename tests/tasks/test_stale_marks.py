@@ -19,7 +19,7 @@ from django.test import override_settings
 from django_tasks_db import DatabaseBackend
 
 from django_redlock.tasks import DuplicateTask
-from django_redlock.tasks import backend as module
+from django_redlock.tasks import publishing as module
 from tests.celery.desk import hold, marked, memory
 from tests.tasks import jobs
 from tests.tasks.conftest import TASKS, unique
@@ -118,7 +118,7 @@ def test_it_is_tried_once_more_and_no_more(desk, monkeypatch):
     """Others publish at the same time: what is a duplicate then counts, and raises."""
     first = jobs.strict.enqueue(7)
     desk.rows().update(status=FAILED)
-    monkeypatch.setattr("django_redlock.work.marks.Marking.remove_of", lambda *_: True)
+    monkeypatch.setattr(module.DjangoTaskMessage, "remove_mark_of", lambda *_: True)
     with pytest.raises(DuplicateTask) as refused:
         jobs.strict.enqueue(7)
     assert refused.value.task_id == first.id
@@ -202,7 +202,7 @@ def test_a_list_of_tasks_that_never_run(desk):
 
 RULES: dict[str, tuple[tuple[Any, str, Any], Any]] = {
     "nobody looks at the first": (
-        (module.UniqueBackend, "_has_ended", lambda *_: False),
+        (module.DjangoTaskMessage, "has_ended", lambda *_: False),
         lambda desk, caplog: test_a_task_that_has_ended_keeps_none_out(
             desk, caplog, jobs.finished, FAILED
         ),
@@ -220,11 +220,11 @@ RULES: dict[str, tuple[tuple[Any, str, Any], Any]] = {
         test_a_task_that_is_gone_keeps_none_out_after_a_minute,
     ),
     "a replica is believed": (
-        (module.UniqueBackend, "_is_written", lambda *_: False),
+        (module.DjangoTaskMessage, "_is_written", lambda *_: False),
         test_a_replica_that_lags_says_nothing,
     ),
     "it raised, so it did not happen": (
-        (module.UniqueBackend, "_is_sent", lambda *_: False),
+        (module.DjangoTaskMessage, "is_sent", lambda *_: False),
         test_a_receiver_that_raises_does_not_unmark_what_is_in_the_table,
     ),
 }

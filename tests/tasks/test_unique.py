@@ -10,7 +10,6 @@ pytest.importorskip("django_tasks_db")
 import asyncio
 import inspect
 import uuid
-from contextvars import Context
 from datetime import timedelta
 from typing import Any
 from unittest.mock import Mock
@@ -28,11 +27,12 @@ from django_redlock import conf, events
 from django_redlock.core import completion
 from django_redlock.events import TaskEvent, TaskOutcome
 from django_redlock.tasks import DuplicateTask, backend, locked_task, unmark
-from django_redlock.tasks import task as module
 from django_redlock.tasks.checks import check_tasks
+from django_redlock.tasks.run import KEYWORD
 from django_redlock.work import publishing
-from django_redlock.work.marks import Mark, Marking
+from django_redlock.work.marks import Mark
 from django_redlock.work.plan import plan_of
+from django_redlock.work.publishing import OutgoingMessage
 from tests.celery.desk import hold, marked, memory
 from tests.simulation.mutants.edits import Edit, with_edits
 from tests.tasks import jobs
@@ -79,80 +79,6 @@ def test_a_coroutine_enqueues_no_second_task(desk):
     assert (first.id == second.id, desk.rows().count()) == (True, 1)
 
 
-@MODES
-def test_while_a_run_holds_the_lock_the_mode_decides(desk, task):
-    """With until_finished the lock is the mark; with until_started one more task may wait."""
-    seen: list[Any] = []
-
-    def meanwhile():
-        seen.append(marked())
-        if task is not jobs.astarted:  # in whose body an event loop runs
-            seen.append(task.enqueue(7).id)
-
-    jobs.bodies.append(meanwhile)
-    first = task.enqueue(7)
-    desk.work()
-    assert seen[0] == set()  # removed before the body began
-    if task is jobs.finished:
-        assert seen[1] == first.id
-    elif task is jobs.started:
-        assert seen[1] != first.id
-        assert len(jobs.log) == 2
-    assert marked() == set()
-
-
-def test_another_task_and_another_key_are_no_duplicates(desk):
-    """Two tasks may share a key; neither is in place of the other."""
-    ids = {each.enqueue(7).id for each in (jobs.finished, jobs.started, jobs.strict)}
-    assert len(ids | {jobs.finished.enqueue(8).id}) == 4
-
-
-@pytest.mark.parametrize("ends", ["skipped", "fails", "is put off"])
-def test_a_task_that_ends_without_the_lock(desk, ends):
-    """Skipped or failed, it waits no more; one that comes back keeps its place in the meantime."""
-    if ends == "fails":
-        jobs.bodies.append(lambda: 1 / 0)
-        jobs.finished.enqueue(7)
-        desk.work()
-        assert marked() == set()
-        return
-    task = jobs.started if ends == "is put off" else jobs.finished
-    first = task.enqueue(7)
-    with hold("account:7"):
-        desk.work()
-        if ends == "skipped":
-            assert marked() == set()
-            return
-        for _ in range(2):
-            assert marked() == mark_of(task)
-            assert task.enqueue(7).id == first.id
-            desk.make_due()
-            desk.work()
-    desk.make_due()
-    desk.work()
-    assert (jobs.log, marked()) == ([7], set())
-
-
-def test_a_copy_that_waits_sets_no_mark(desk):
-    """It may find that its first run has finished: what was left out for it would be lost."""
-    seen: list[Any] = []
-
-    def meanwhile():
-        desk.deliver_again(first)
-        Context().run(desk.work)  # the copy is put off
-        seen.append(marked())
-        seen.append(jobs.started.enqueue(7).id)  # what has changed since this run began
-
-    jobs.bodies.append(meanwhile)
-    first = jobs.started.enqueue(7)
-    desk.work()
-    assert seen[0] == set()
-    assert seen[1] != first.id
-    desk.make_due()
-    desk.work()
-    assert (jobs.log, marked()) == ([7, 7], set())
-
-
 def test_who_enqueues_the_arguments_of_a_result_sends_another_task(desk):
     """Also those of one that was put off: it is a new message."""
     first = jobs.started.enqueue(7)
@@ -172,18 +98,10 @@ def test_a_task_for_later_keeps_its_mark_until_then(desk):
     """The mark lasts until ``run_after``, and ``queue_ttl`` longer."""
     later = jobs.finished.using(run_after=timezone.now() + timedelta(hours=5))
     first = later.enqueue(7)
-    plan = plan_of(later.func)
-    assert plan is not None
-    assert 6 * 3600 - 60 < backend._seconds_queued(later, plan) <= 6 * 3600
+    (key,) = marked()
+    for node in memory().nodes:
+        assert 6 * 3600 - 60 < node.pttl(f"redlock:mark:{key}") / 1000 <= 6 * 3600
     assert jobs.finished.enqueue(7).id == first.id
-
-
-def test_without_a_majority_it_is_enqueued(desk, caplog):
-    """A mark that cannot be set stops no task."""
-    memory().down = {0, 1, 2}
-    first, second = jobs.finished.enqueue(7), jobs.finished.enqueue(7)
-    assert first.id != second.id
-    assert "is sent unmarked" in caplog.text
 
 
 @MODES
@@ -229,7 +147,7 @@ def test_a_first_task_that_is_on_its_way_is_told(desk):
     nonce = uuid.uuid4()
     policy = conf.backend("default").policy
     key = completion.mark_key(policy, jobs.finished.module_path, ["account:7"])
-    steps = completion.publish(
+    steps = completion.set_mark(
         policy, key, task="jobs", task_id=str(nonce), ttl=60, begun=lambda _: None
     )
     conf.backend("default").run(steps)
@@ -256,7 +174,7 @@ class Numbered(BaseTaskBackend):
 def test_a_backend_that_makes_its_ids_itself(desk):
     """A task carries a number of its own, which its run takes out; a duplicate cannot be told."""
     first = jobs.finished.enqueue(7)
-    number = first.kwargs[module.KEYWORD]["message"]
+    number = first.kwargs[KEYWORD]["message"]
     with pytest.raises(DuplicateTask) as refused:
         jobs.finished.enqueue(7)
     assert refused.value.task_id == number
@@ -326,22 +244,6 @@ def test_before_the_commit_a_result_has_the_arguments_of_the_call(desk):
         assert (result.args, result.kwargs) == ([], {"account": 7})
 
 
-def test_a_transaction_that_rolls_back_marks_and_enqueues_nothing(desk):
-    """The next one is the first."""
-    with transaction.atomic():
-        jobs.finished.enqueue(7)
-        transaction.set_rollback(True)
-    assert (marked(), desk.rows().count()) == (set(), 0)
-
-
-def test_a_duplicate_after_the_commit_is_logged(desk, caplog):
-    """With on_duplicate="raise" nobody can be told any more."""
-    jobs.strict.enqueue(7)
-    with transaction.atomic():
-        jobs.strict.enqueue(7)
-    assert "was not sent" in caplog.text
-
-
 def test_another_database_that_there_is_not(desk):
     """``using`` is checked when it counts."""
     plan = plan_of(locked_task("x", mode="until_finished", using="other")(lambda: None))
@@ -382,22 +284,6 @@ def test_a_mark_that_is_gone_stops_no_task(desk):
     assert rows == [[*mark_of(jobs.finished)], "account:7"]  # the first left that of the second
 
 
-@pytest.mark.parametrize("task", [jobs.started, jobs.astarted])
-@pytest.mark.parametrize("step", ["take", "_defer"])
-def test_a_run_that_fails_before_its_body_leaves_no_mark(desk, monkeypatch, task, step):
-    """Interrupted or failed while it asks for its key or comes back, it waits no more."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise SystemExit  # as of a worker that is told twice to stop
-
-    task.enqueue(7)
-    with monkeypatch.context() as patch, hold("account:7"):
-        patch.setattr(module.Delivery, step, fail)
-        desk.work()
-    assert desk.rows().get().status == "FAILED"
-    assert marked() == set()
-
-
 @pytest.mark.parametrize("other", [jobs.plain, jobs.skipping, jobs.finished])
 def test_a_receiver_that_enqueues_another_task(desk, other):
     """While one is enqueued, or comes back: the other has an id and a mark of its own."""
@@ -435,33 +321,20 @@ def test_the_arguments_of_a_task_that_came_back_enqueued_anew(desk, task, key):
     desk.work()
     (row,) = desk.rows().exclude(id=first.id)
     given = row.args_kwargs
-    assert given["kwargs"][module.KEYWORD]["message"] == first.id
+    assert given["kwargs"][KEYWORD]["message"] == first.id
     task.enqueue(*given["args"], **given["kwargs"])
     desk.work()
     assert jobs.log == [7, 7]
 
 
-_defer = module.Delivery._defer
 RULES: dict[str, tuple[tuple[Any, str, Any], Any]] = {
     "a failed enqueue keeps its mark": (
-        (Marking, "take_back", lambda _: None),
+        (OutgoingMessage, "take_back", lambda _: None),
         test_a_queue_that_is_down_leaves_no_mark,
     ),
     "a run removes any mark of its key": (
         (Mark, "remove", lambda mark, **_: _remove_any(mark)),
         test_a_mark_that_is_gone_stops_no_task,
-    ),
-    "a body begins before the mark is gone": (
-        (module.Delivery, "drop_mark", lambda *_: None),
-        lambda desk: test_while_a_run_holds_the_lock_the_mode_decides(desk, jobs.started),
-    ),
-    "the mark is set before the COMMIT": (
-        (publishing, "in_transaction", lambda _: False),
-        test_a_transaction_that_rolls_back_marks_and_enqueues_nothing,
-    ),
-    "the lock is no mark": (
-        (publishing, "Marking", lambda *args, of_run: Marking(*args, of_run=False)),
-        lambda desk: test_while_a_run_holds_the_lock_the_mode_decides(desk, jobs.finished),
     ),
     "the id is not reserved": (
         (backend._Ids, "__call__", lambda ids: ids._make()),
@@ -471,20 +344,10 @@ RULES: dict[str, tuple[tuple[Any, str, Any], Any]] = {
         (backend._Ids, "__call__", lambda ids: ids._reserved.get() or ids._make()),
         lambda desk: test_a_receiver_that_enqueues_another_task(desk, jobs.plain),
     ),
-    "a copy that waits sets a mark": (
-        (module.Delivery, "_defer", lambda run, *args, **_: _defer(run, *args, again=False)),
-        test_a_copy_that_waits_sets_no_mark,
-    ),
 }
 
 
 EDITS: dict[str, tuple[Edit, Any]] = {
-    "a failed run keeps its mark": (
-        Edit(module, "_locked", "if not delivery.has_begun:", "if False:"),
-        lambda desk, patch: test_a_run_that_fails_before_its_body_leaves_no_mark(
-            desk, patch, jobs.started, "take"
-        ),
-    ),
     "whatever is enqueued meanwhile has come back": (
         Edit(backend, "_header_of", "header if given is header else None", "header"),
         lambda desk, _: test_a_receiver_that_enqueues_another_task(desk, jobs.finished),

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from django_redlock.work.plan import UNTIL_FINISHED, UNTIL_STARTED, WHILE_RUNNING
+from django_redlock.work.options import UNTIL_FINISHED, UNTIL_STARTED, WHILE_RUNNING
 from museum.drawing import EDGE, SIZES, WIDTH, box, width
 from tests.docs.pages import ROOT
 from tools import pictures

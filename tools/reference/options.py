@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from . import markdown
 from .markdown import ROOT, code, of_docstring
@@ -26,6 +26,8 @@ SOURCES: Final = {
     "atomic": ("locks/lock.py", "Lock.atomic"),
     "fenced": ("fencing/claim.py", "fenced"),
 }
+# What several have: a class whose docstring describes it, and the function that has the defaults.
+SHARED: Final = {"TaskOptions": ("work/options.py", "work/plan.py", "Plan.__init__")}
 # Those whose options a reader compares.
 COMPARED: Final = ("redlock", "single_flight", "idempotent", "locked_task")
 LONGEST: Final = 28  # characters of a default in the table of all
@@ -88,17 +90,19 @@ def options(name: str) -> tuple[Option, ...]:
         msg = f"no decorator {name!r}; known are: {', '.join(SOURCES)}"
         raise ValueError(msg)
     path, place = SOURCES[name]
-    tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
-    function = _function(tree, place)
+    tree = _parsed(path)
+    function = _defined(tree, place)
     about = arguments(ast.get_docstring(function) or "")
     given = function.args
-    ordered = [*given.posonlyargs, *given.args]
-    plain = [None] * (len(ordered) - len(given.defaults)) + list(given.defaults)
-    defaults = {each.arg: value for each, value in zip(ordered, plain, strict=True)}
-    defaults |= {
-        each.arg: value for each, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)
-    }
+    defaults = _defaults(given)
     constants = _constants(tree) | _imported(tree)
+    for shared in SHARED.keys() & _words(given.kwarg):
+        home, maker, init = SHARED[shared]
+        texts = arguments(ast.get_docstring(_defined(_parsed(home), shared)) or "")
+        every = _defaults(_defined(_parsed(maker), init).args)
+        defaults |= {each: every[each] for each in texts}
+        # What this one says of such an option comes behind what is said of it for all.
+        about |= {each: f"{text} {about.get(each, '')}".strip() for each, text in texts.items()}
     left_out = {"self", "first", "view"} - about.keys()
     names = [each for each in defaults if each not in left_out]
     if given.kwarg and given.kwarg.arg in about:
@@ -127,7 +131,27 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _function(tree: ast.Module, place: str) -> ast.FunctionDef:
+def _parsed(path: str) -> ast.Module:
+    return ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+
+
+def _defaults(given: ast.arguments) -> dict[str, ast.expr | None]:
+    """Return the default of each argument; None: it must be given."""
+    ordered = [*given.posonlyargs, *given.args]
+    plain = [None] * (len(ordered) - len(given.defaults)) + list(given.defaults)
+    pairs = [*zip(ordered, plain, strict=True)]
+    pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
+    return {each.arg: value for each, value in pairs}
+
+
+def _words(kwarg: ast.arg | None) -> set[str]:
+    """Return the names in the annotation of the keyword arguments."""
+    annotation = kwarg and kwarg.annotation
+    nodes = ast.walk(annotation) if annotation else ()
+    return {each.id for each in nodes if isinstance(each, ast.Name)}
+
+
+def _defined(tree: ast.Module, place: str) -> Any:
     """Return the last definition of this name, which is no overload."""
     found: ast.AST = tree
     for name in place.split("."):
@@ -136,7 +160,6 @@ def _function(tree: ast.Module, place: str) -> ast.FunctionDef:
             for each in getattr(found, "body", [])
             if isinstance(each, ast.ClassDef | ast.FunctionDef) and each.name == name
         ][-1]
-    assert isinstance(found, ast.FunctionDef)
     return found
 
 

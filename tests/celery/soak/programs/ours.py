@@ -17,7 +17,7 @@ from django_redlock.celery import LockedTask, locked_task
 from django_redlock.celery.publishing import history
 from django_redlock.events import Event, EventKind, subscribe
 from django_redlock.leases.lease import Lease
-from django_redlock.work import redelivery
+from django_redlock.work import run
 from django_redlock.work.marks import Mark
 from tests.celery.soak.history import MODES
 
@@ -51,7 +51,7 @@ def stay(mark: Mark, **_: str) -> None:
     """Broken: a mark that is not removed."""
 
 
-redelivery.record = noted(unrecorded if "record" in BROKEN else redelivery.record)  # type: ignore[assignment]
+vars(run)["record"] = noted(unrecorded if "record" in BROKEN else run.record)
 if "mark" in BROKEN:
     Mark.remove = stay  # type: ignore[method-assign,assignment]
 KEY = "soak:{key}:{number}" if "lock" in BROKEN else "soak:{key}"  # broken: not the key

@@ -1,4 +1,4 @@
-"""A set of connections: the same votes as one by one, whatever comes, and nothing left behind."""
+"""A link: the usual way gives the votes that the general way gives, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -15,31 +15,30 @@ import pytest
 
 from django_redlock import events
 from django_redlock.core.hold import undo
-from django_redlock.core.protocol import Answer, Command, Vote
+from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.quorum import all_heard
 from django_redlock.leases.lease import Lease
-from django_redlock.nodes.connection import load, nobody
+from django_redlock.nodes.link import Link
 from django_redlock.nodes.round import Round
-from django_redlock.nodes.sets import ConnectionSet, ConnectionSets
 from django_redlock.testing import EmbeddedNodes
 from tests.nodes.odd_node import ODDITIES, QUIET, OddNode
 from tests.simulation.mutants import Edit, with_edits
-from tests.support.loops import group_of, idle, keys_on, owing, template
-from tests.support.proxy import Proxy
-from tests.support.sets import (
+from tests.support.links import (
     LONG,
     NONCE,
     TARGET,
     Held,
     asking,
     connected,
+    generally,
     grant,
-    is_whole,
+    links_of,
     overdue,
     release,
-    sets_of,
-    without_sets,
+    settled,
 )
+from tests.support.loops import group_of, idle, keys_on, owing, template
+from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
 SAMPLE = {  # of what is odd, for the fast tests
@@ -57,9 +56,7 @@ SAMPLE = {  # of what is odd, for the fast tests
     "nothing at all",
 }
 # A connection that has ended counts as one on which nothing has come.
-ENDLESS = Edit(
-    ConnectionSet, "_read", "connection.take_in(data)", "data and connection.take_in(data)"
-)
+ENDLESS = Edit(Link, "_read_usual", "connection.take_in(data)", "data and connection.take_in(data)")
 
 
 def told(votes: list[Vote]) -> list[tuple[Any, ...]]:
@@ -90,16 +87,14 @@ def told(votes: list[Vote]) -> list[tuple[Any, ...]]:
     ],
 )
 @pytest.mark.parametrize("request_", [grant(), release()], ids=["grant", "release"])
-def test_an_odd_reply_has_the_vote_that_it_has_one_by_one(oddity, request_, three):
-    """Whatever one node says, the votes are the same, and the set ends where it must."""
+def test_an_odd_reply_has_the_vote_that_it_has_in_the_general_way(oddity, request_, three):
+    """Whatever one node says, the votes are the same."""
     timeout = 0.3 if oddity.name in QUIET else LONG
     votes = []
-    for by_set in (True, False):
-        with OddNode(oddity) as odd:
+    for way in nullcontext, generally:
+        with OddNode(oddity) as odd, way():
             group = group_of([odd.url, *three.urls[1:]], timeout)
             connected(group)
-            if not by_set:
-                sets_of(group).close()
             request = replace(request_, decided=lambda votes: None not in votes)
             votes.append(told(group.ask(request)))
             group.ask(release())
@@ -109,57 +104,64 @@ def test_an_odd_reply_has_the_vote_that_it_has_one_by_one(oddity, request_, thre
 
 
 def freed_with_a_waiter(
-    three: EmbeddedNodes, *, by_set: bool, gone: bool
+    three: EmbeddedNodes, *, way: Any = nullcontext, gone: bool
 ) -> tuple[list[tuple[Answer, int]], bool]:
-    """Release a name for which somebody waits; answers, numbers, and whether the set is whole.
+    """Release a name for which somebody waits; answers, numbers, and whether the way was usual.
 
     Args:
         gone: whether a node has lost the key.
     """
     group = group_of(three.urls, LONG)
+    general: list[Round] = []
     for request in (grant(), replace(grant("f" * 32), waits=1500)):
         group.ask(replace(request, decided=all_heard))
-    sets_of(group).close()
-    own = [connected(group)] if by_set else []
+    connected(group)
     if gone:
         with closing(three[2].client()) as client:
             client.delete(TARGET.keys[0])
+    listen = Link._listen
+
+    def noting(link: Link, asked: Round) -> None:
+        general.append(asked)
+        listen(link, asked)
+
     with (
         patch("django_redlock.nodes.round.LEAST_LINGER", LONG),  # each node is waited for
-        patch("django_redlock.nodes.sets.LEAST_LINGER", LONG),
+        patch("django_redlock.nodes.link.LEAST_LINGER", LONG),
+        patch.object(Link, "_listen", noting),
+        way(),
     ):
         votes = group.ask(release())
-    whole = sets_of(group)._free == own
     group.close()
     with closing(three[0].client()) as client:
         assert client.lrange(TARGET.queues[0], 0, -1) == [NONCE.encode()]
     for node in three:
         with closing(node.client()) as client:
             client.delete(TARGET.queues[0], TARGET.waits, *TARGET.keys)
-    return [(vote.answer, vote.woken) for vote in votes], whole
+    return [(vote.answer, vote.woken) for vote in votes], not general
 
 
 WOKEN = [(Answer.YES, 1)] * 3
 
 
 def test_a_release_that_wakes_a_waiter_is_as_usual(three):
-    """Each node tells that it has woken one; the set is kept."""
-    assert freed_with_a_waiter(three, by_set=False, gone=False)[0] == WOKEN
-    assert freed_with_a_waiter(three, by_set=True, gone=False) == (WOKEN, True)
+    """Each node tells that it has woken one."""
+    assert freed_with_a_waiter(three, way=generally, gone=False) == (WOKEN, False)
+    assert freed_with_a_waiter(three, gone=False) == (WOKEN, True)
 
 
 def test_a_release_that_wakes_a_waiter_where_a_node_has_lost_the_key(three):
     """That is odd: the general way goes on with what the others have told."""
     votes = [*WOKEN[:2], (Answer.NO, 1)]
-    assert freed_with_a_waiter(three, by_set=False, gone=True)[0] == votes
-    assert freed_with_a_waiter(three, by_set=True, gone=True) == (votes, False)
+    assert freed_with_a_waiter(three, way=generally, gone=True) == (votes, False)
+    assert freed_with_a_waiter(three, gone=True) == (votes, False)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("edit", "gone"),
     [
-        (Edit(ConnectionSet, "_read", "vote.answer is not YES", "vote.woken"), False),
+        (Edit(Link, "_read_usual", "vote.answer is not YES", "vote.woken"), False),
         (
             Edit(
                 Round,
@@ -174,20 +176,25 @@ def test_a_release_that_wakes_a_waiter_where_a_node_has_lost_the_key(three):
 )
 def test_a_release_that_forgets_whom_it_woke_is_noticed(three, edit, gone):
     """The checks above can fail; which replies come before the odd one is chance."""
-    right = freed_with_a_waiter(three, by_set=True, gone=gone)
+    right = freed_with_a_waiter(three, gone=gone)
     with with_edits(edit):
-        assert any(freed_with_a_waiter(three, by_set=True, gone=gone) != right for _ in range(50))
+        assert any(freed_with_a_waiter(three, gone=gone) != right for _ in range(50))
 
 
 # -- late replies ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("meanwhile", [lambda _: None, without_sets], ids=["a set", "no set"])
-def test_a_release_goes_behind_its_grant(held, meanwhile):
-    """An undo that overtakes its grant would leave the name taken on that node for its ttl."""
-    meanwhile(held)
+def at_once(held: Held) -> None:
+    """The thread releases."""
     held.lease.release()
-    assert held.all_free()
+
+
+def nested(held: Held) -> None:
+    """Other locks have used the link meanwhile."""
+    for _ in range(3):
+        with held.redlock("inner"):
+            pass
+    held.lease.release()
 
 
 def to_some(held: Held) -> None:
@@ -206,6 +213,7 @@ def by_a_task(held: Held) -> None:
             pass
         await held.lease.arelease()
 
+    connected(held.group, more=True)  # else the loop takes the connections of the link
     asyncio.run(main())
 
 
@@ -218,40 +226,22 @@ def watched(held: Held) -> None:
         events.unwatch_nodes(held.noted.append)
 
 
-@pytest.mark.parametrize("way", [to_some, by_a_task, watched], ids=lambda way: way.__name__)
-def test_an_undo_that_goes_the_general_way_goes_behind_the_grant_of_a_set(held, way):
-    """The set ends, and each of its connections tells what it owes."""
+WAYS = (at_once, nested, to_some, by_a_task, watched)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_a_release_goes_behind_its_grant(held, way):
+    """An undo that overtakes its grant would leave the name taken on that node for its ttl."""
     way(held)
     assert held.all_free()
 
 
-@pytest.mark.parametrize("way", [to_some, by_a_task, watched], ids=lambda way: way.__name__)
-def test_a_set_that_keeps_what_it_owes_to_itself_is_noticed(held, way):
-    """The check can fail."""
-    sets_of(held.group).give_up = bool  # type: ignore[assignment] # by a loop
-    connected(held.group, more=True)  # else the set with the late reply would have to end
-    with with_edits(Edit(ConnectionSets, "lend", "self.give_up(nonce)", "pass")):
-        way(held)
-    eventually(held.overtaken)
-    assert not held.all_free()
-
-
-@pytest.mark.parametrize(
-    ("meanwhile", "edit"),
-    [
-        (lambda _: None, Edit(ConnectionSets, "lend", "if nonce in self._owing", "if False")),
-        (
-            without_sets,
-            Edit(ConnectionSets, "dissolve", "(connection, nonce, now)", "(connection, None, now)"),
-        ),
-    ],
-    ids=["any set", "any connection"],
-)
-def test_a_release_that_overtakes_its_grant_is_noticed(held, meanwhile, edit):
-    """The check can fail."""
-    with with_edits(edit):
-        meanwhile(held)
-        held.lease.release()
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_a_release_that_overtakes_its_grant_is_noticed(held, way):
+    """The check can fail: the undo takes any link, or the loop's own connections."""
+    connected(held.group, more=True)
+    held.group._threads.late.clear()
+    way(held)
     eventually(held.overtaken)
     assert not held.all_free()
 
@@ -262,15 +252,15 @@ def test_a_connection_that_ends_while_it_owes_a_reply_is_not_read_again_and_agai
 ):
     """The release is kept for the next connection, and the thread does not spin meanwhile."""
     slept: list[tuple[int, ...]] = []
-    poll = ConnectionSet.poll
+    poll_of = Link._poll_of
 
-    def noting(lent: ConnectionSet, places: tuple[int, ...]) -> Any:
+    def noting(link: Link, places: tuple[int, ...]) -> Any:
         slept.append(places)
-        return poll(lent, places)
+        return poll_of(link, places)
 
-    monkeypatch.setattr(ConnectionSet, "poll", noting)
-    monkeypatch.setattr(ConnectionSet, "is_well", lambda *_: True)  # it ends after that look
-    monkeypatch.setattr("django_redlock.nodes.sets.LEAST_LINGER", 2.0 if edits else 0.2)
+    monkeypatch.setattr(Link, "_poll_of", noting)
+    monkeypatch.setattr(Link, "settle", lambda _: None)  # it ends after that look
+    monkeypatch.setattr("django_redlock.nodes.link.LEAST_LINGER", 2.0 if edits else 0.2)
     held.proxy.cut()
     with with_edits(*edits):
         held.lease.release()
@@ -281,20 +271,18 @@ def test_a_connection_that_ends_while_it_owes_a_reply_is_not_read_again_and_agai
 
 
 def test_a_late_reply_is_read_with_the_next_request(three):
-    """A grant is enough with a majority; the set that owes the rest serves the next grant, too."""
+    """A grant is enough with a majority; the link that owes the rest serves the next grant."""
     with Proxy(three[2].port) as proxy:
         group = group_of([*three.urls[:2], proxy.url], LONG)
-        redlock, sets = template(group), sets_of(group)
-        connected(group)
+        redlock, link = template(group), connected(group)
         proxy.holding = 1
         first = redlock("first").acquire()
         eventually(lambda: proxy.held == 1)
-        (lent,) = sets._owing.values()
         proxy.let_go()
         eventually(lambda: keys_on(three)[2] == ["redlock:lock:first"])
-        eventually(lambda: lent.is_well(LONG) and not lent.owing)
+        eventually(lambda: settled(link))
         second = redlock("second").acquire()
-        assert lent in (*sets._free, *sets._owing.values())
+        assert links_of(group) == [link]
         second.release()
         first.release()
         eventually(lambda: owing(group.nodes) == [0] * 3)
@@ -302,7 +290,7 @@ def test_a_late_reply_is_read_with_the_next_request(three):
         group.close()
 
 
-def test_a_reply_to_a_set_tells_that_the_node_lives(three):
+def test_a_reply_in_the_usual_way_tells_that_the_node_lives(three):
     """The guard of a node that restarts counts from its last reply at the earliest."""
     group = group_of(three.urls, LONG)
     lent = connected(group)
@@ -317,7 +305,7 @@ def test_a_reply_to_a_set_tells_that_the_node_lives(three):
     group.close()
 
 
-# -- who has a set, and when it ends --------------------------------------------------------------
+# -- who has a link, and what becomes of its connections ------------------------------------------
 
 
 def stands_on(lease: Any) -> int:
@@ -325,7 +313,7 @@ def stands_on(lease: Any) -> int:
     return sum(vote.answer is Answer.YES for vote in lease.grant.votes)
 
 
-def end_connections(nodes: EmbeddedNodes, lent: ConnectionSet) -> None:
+def end_connections(nodes: EmbeddedNodes, lent: Link) -> None:
     """Have the nodes end all connections."""
     for node in nodes:
         node.client().execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -333,7 +321,7 @@ def end_connections(nodes: EmbeddedNodes, lent: ConnectionSet) -> None:
 
 
 def test_a_connection_that_was_closed_costs_no_vote(three):
-    """The set ends, new connections are opened, and all nodes vote."""
+    """New connections are opened, and all nodes vote."""
     group = group_of(three.urls, LONG)
     end_connections(three, connected(group))
     with template(group)("closed") as lease:
@@ -342,12 +330,12 @@ def test_a_connection_that_was_closed_costs_no_vote(three):
     group.close()
 
 
-def test_a_set_that_is_not_looked_at_is_noticed(three):
+def test_a_link_that_is_not_looked_at_is_noticed(three):
     """The check can fail: the votes of closed connections are lost."""
     group = group_of(three.urls, LONG)
     end_connections(three, connected(group))
     with with_edits(
-        Edit(ConnectionSet, "is_well", "while ready := self._poll.poll(0)", "while ready := ()")
+        Edit(Link, "_read_all", "while ready := self._poll.poll(0)", "while ready := ()")
     ):
         votes = group.ask(grant())
     assert any(vote.code not in ("", "not_waited_for") for vote in votes)
@@ -357,7 +345,7 @@ def test_a_set_that_is_not_looked_at_is_noticed(three):
 def test_a_node_that_hangs_is_left_out_until_it_is_back(three):
     """Its vote is missing, at no cost; when it answers again, it votes."""
     group = group_of(three.urls, LONG)
-    redlock, sets = template(group), sets_of(group)
+    redlock = template(group)
     with redlock("before"):
         pass
     overdue(group, 2, 0.3)
@@ -367,7 +355,7 @@ def test_a_node_that_hangs_is_left_out_until_it_is_back(three):
         def left_out() -> bool:
             with redlock("meanwhile"):
                 pass
-            return any(lent.left_out == [2] for lent in sets._free)
+            return any(link.connections.keys() == {0, 1} for link in links_of(group))
 
         eventually(left_out)
         for number in range(50):
@@ -375,7 +363,7 @@ def test_a_node_that_hangs_is_left_out_until_it_is_back(three):
                 # A look at it that lasts too long may have said the same of it since.
                 assert lease.grant.votes[2].code in ("no_answer", "connect_timeout")
                 assert not lease.grant.votes[2].sent
-        eventually(left_out)  # a release whose last reply is late ends a set
+        assert left_out()
     finally:
         three.resume(2)
 
@@ -388,7 +376,7 @@ def test_a_node_that_hangs_is_left_out_until_it_is_back(three):
     group.close()
 
 
-def test_an_event_loop_takes_the_connections_of_a_set(three):
+def test_an_event_loop_takes_the_connections_of_a_link(three):
     """Threads and loops share the process's connections: neither opens more while some are idle."""
     group = group_of(three.urls, LONG)
     redlock, ids = template(group), []
@@ -404,7 +392,7 @@ def test_an_event_loop_takes_the_connections_of_a_set(three):
     group.close()
 
 
-def test_a_forked_child_has_no_set(three):
+def test_a_forked_child_has_no_link(three):
     """It opens connections of its own, and the parent's go on."""
     group = group_of(three.urls, LONG)
     redlock = template(group)
@@ -413,7 +401,7 @@ def test_a_forked_child_has_no_set(three):
     child = os.fork()
     if not child:  # pragma: no cover - counted in another process
         with redlock("child"):
-            good = lent not in sets_of(group)._free
+            good = lent not in links_of(group)
         os._exit(0 if good else 1)
     with redlock("parent"):
         pass
@@ -423,8 +411,8 @@ def test_a_forked_child_has_no_set(three):
 
 
 @pytest.mark.nightly
-def test_more_threads_than_sets(three):
-    """Each has connections for itself, all names are free at the end, and no set is left owing."""
+def test_more_threads_than_links(three):
+    """Each has connections for itself, and all names are free at the end."""
     group = group_of(three.urls, LONG)
     redlock, failures = template(group), []
 
@@ -442,12 +430,9 @@ def test_more_threads_than_sets(three):
     for thread in threads:
         thread.join()
     assert failures == []
-    sets = sets_of(group)
-    lents = [*sets._free, *sets._owing.values()]
-    assert all(lent.is_undone or not lent.owing for lent in lents)
-    connections = [each for lent in lents for each in lent.connections.values()]
-    # Ten threads, and the one that attends to late replies: it claims a set while it looks at it,
-    # and a thread that asks at that moment may find no other (``ConnectionSets._attend``).
+    connections = [each for link in links_of(group) for each in link.connections.values()]
+    # Ten threads, and the one that attends to late replies: it takes a link while it looks at it,
+    # and a thread that asks at that moment may find no other (``Threads._attend``).
     assert len(connections) == len(set(connections)) <= 3 * (10 + 1)
     eventually(lambda: owing(group.nodes) == [0] * 3)
     eventually(lambda: keys_on(three) == [[]] * 3)
@@ -462,28 +447,14 @@ def test_more_threads_than_sets(three):
     ],
     ids=["undo", "duplicate"],
 )
-def test_what_the_general_way_must_see_to_gets_no_set(three, hinder):
+def test_what_the_general_way_must_see_to_goes_that_way(three, hinder):
     """An undo that a node has not carried out goes first; and a server has one vote."""
     group = group_of(three.urls, LONG)
-    connected(group)
-    assert sets_of(group).lend(asking(group, grant())) is not None
-    connected(group)
+    link = connected(group)
+    assert link._is_usual(asking(group, grant()))
     hinder(group)
-    assert sets_of(group).lend(asking(group, grant())) is None
+    assert not link._is_usual(asking(group, grant()))
     group.nodes[1].undos.kept.clear()
-    group.close()
-
-
-def test_nobody_else_writes_to_a_set(three):
-    """Else the replies would come in another order than the requests."""
-    group = group_of(three.urls, LONG)
-    connection = connected(group).connections[0]
-    assert connection.in_set
-    votes = template(group)("free").acquire()
-    assert not connection.send(load(Command.LOOK, nobody))
-    votes.release()
-    sets_of(group).close()
-    assert [each.in_set for each in idle(group.nodes[0])] == [False]
     group.close()
 
 
@@ -497,20 +468,20 @@ def test_a_request_that_is_long_goes_the_general_way(three):
     group.close()
 
 
-def test_a_waiter_leaves_the_set_whole(three):
-    """It blocks on a connection of its own; when it is woken it asks over the set."""
+def test_a_waiter_leaves_the_link_whole(three):
+    """It blocks on a connection of its own; when it is woken it asks over the link."""
     holders, waiters = group_of(three.urls, LONG), group_of(three.urls, LONG)
     redlock = template(waiters)
     lease = template(holders)("wanted").acquire()
     connected(waiters)
     taken: list[Lease] = []
     thread = threading.Thread(target=lambda: taken.append(redlock("wanted").acquire(wait=LONG)))
-    (lent,) = sets_of(waiters)._free
+    (link,) = links_of(waiters)
     thread.start()
     eventually(lambda: any(each.client().info("clients")["blocked_clients"] for each in three))
     lease.release()
     thread.join()
-    assert is_whole(lent)
+    assert len(link.connections) == 3
     taken[0].release()
     eventually(lambda: keys_on(three) == [[]] * 3)
     for group in (holders, waiters):

@@ -1,16 +1,20 @@
-"""Sets of connections to three nodes, and a grant by one of them whose last reply is late."""
+"""Links to three nodes, and a grant by one of them whose last reply is late."""
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
 
 from django_redlock.core.commands import Acquire, Release
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Request
 from django_redlock.core.quorum import granted_or_not, heard, with_majority
 from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.link import Link
 from django_redlock.nodes.round import Round
-from django_redlock.nodes.sets import ConnectionSet, ConnectionSets
+from django_redlock.nodes.threads import Threads
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 
 from .loops import group_of, keys_on, owing, template
@@ -32,9 +36,23 @@ def release(nonce: str = NONCE) -> Release:
     return Release(nonce, with_majority(heard, 2), TARGET, 50, lasts=60.0)
 
 
-def sets_of(group: NodeGroup) -> ConnectionSets:
-    """The sets of a group."""
-    return group._threads.sets
+def threads_of(group: NodeGroup) -> Threads:
+    """What has the links of a group."""
+    return group._threads
+
+
+def links_of(group: NodeGroup) -> list[Link]:
+    """The idle links of a group."""
+    threads = threads_of(group)
+    return [*threads.idle.values(), *threads.owing.values()]
+
+
+@contextmanager
+def generally() -> Iterator[None]:
+    """Have each request go the general way."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Link, "_is_usual", lambda self, _: self.settle() and False)
+        yield
 
 
 def asking(group: NodeGroup, request: Request) -> Round:
@@ -42,28 +60,32 @@ def asking(group: NodeGroup, request: Request) -> Round:
     return Round(group.nodes, request, LONG)
 
 
-def is_whole(lent: ConnectionSet) -> bool:
-    """Whether a set of three nodes has not been dissolved."""
-    return len(lent.connections) + len(lent.left_out) == 3
+def settled(link: Link) -> bool:
+    """Whether a link owes nothing, once what has come is read."""
+    link.settle()
+    return not link.owing
 
 
-def connected(group: NodeGroup, *, more: bool = False) -> ConnectionSet:
-    """A new set of a group, the only one if there are not to be more."""
-    found, sets = {}, sets_of(group)
+def connected(group: NodeGroup, *, more: bool = False) -> Link:
+    """A new link of a group, the only one if there are not to be more."""
+    threads = threads_of(group)
     if not more:
-        sets.close()
+        threads.close()
+    link = Link(next(threads._numbers), group.nodes, threads.timeout)
     for place, node in enumerate(group.nodes):
         connection = node._connect(bool)
         assert connection is not None
         node._welcome(connection)
-        found[place] = connection
-    assert sets.form(found)
-    return sets._free[-1]
+        link.have(place, connection)
+    threads.idle[link.number] = link
+    return link
 
 
 def overdue(group: NodeGroup, place: int, seconds: float) -> None:
-    """From here on this node's reply is overdue after so many seconds, as is a set's late one."""
-    sets_of(group)._timeout = group.nodes[place].timeout = seconds
+    """From here on this node's reply is overdue after so many seconds, as is a link's late one."""
+    threads_of(group).timeout = group.nodes[place].timeout = seconds
+    for link in links_of(group):
+        link._timeout = seconds
 
 
 def note_scripts(node: EmbeddedNode) -> None:
@@ -81,7 +103,7 @@ def has_run(node: EmbeddedNode, nonce: str) -> bool:
 
 
 class Held:
-    """Three nodes, to the last of which a grant by a set is on its way."""
+    """Three nodes, to the last of which a grant is on its way."""
 
     def __init__(self, nodes: EmbeddedNodes, proxy: Proxy) -> None:
         self.nodes = nodes
@@ -105,10 +127,3 @@ class Held:
         self.proxy.let_go()
         eventually(lambda: owing(self.group.nodes) == [0] * 3)
         return keys_on(self.nodes) == [[]] * 3
-
-
-def without_sets(held: Held) -> None:
-    """All sets end; of the idle connections to the last node, one does not owe the reply."""
-    sets = sets_of(held.group)
-    sets._dissolve_owing()
-    sets.close()

@@ -1,0 +1,127 @@
+"""What is noted of requests to which not all nodes have replied: where an undo goes, and a heal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from django_redlock.core.commands import Heal
+from django_redlock.core.protocol import Answer, Request
+from django_redlock.core.quorum import all_heard
+from django_redlock.core.reasons import ReasonCode
+from django_redlock.nodes import round as round_module
+from django_redlock.nodes.faults import CLOSED
+from django_redlock.nodes.round import LateRounds, Round
+from tests.simulation.mutants import Edit, with_edits
+from tests.support.links import LONG, NONCE, TARGET, connected, grant, release, settled, threads_of
+from tests.support.loops import group_of
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
+
+LAST = frozenset({2})
+
+
+def heal() -> Request:
+    """A heal of that lease on the last node."""
+    return Heal(NONCE, all_heard, TARGET, fence=10**15, ttl=30_000, label="label", to=LAST)
+
+
+def healed(three: Any, ending: str) -> list[str]:
+    """What two heals, one after the other, are told of a node that has not replied to the grant.
+
+    Args:
+        ending: whether it ``replies``, its connection is ``closed``, or ``neither``.
+    """
+    for node in three:
+        node.client().flushdb()
+    with Proxy(three[2].port) as proxy:
+        group = group_of([*three.urls[:2], proxy.url], LONG)
+        link = connected(group)
+        proxy.holding = 1
+        group.ask(grant())
+        eventually(lambda: proxy.held == 1)
+        if ending == "replies":
+            proxy.let_go()
+            eventually(lambda: settled(link))
+            three[2].client().delete(*TARGET.keys)
+        elif ending == "closed":
+            link.drop(2).close(CLOSED)
+        told = []
+        for _ in range(2):
+            vote = group.ask(heal())[2]
+            told.append(vote.code if vote.answer is not Answer.YES else "healed")
+        proxy.let_go()
+        group.ask(replace(release(), decided=all_heard))
+        group.close()
+    return told
+
+
+UNANSWERED = str(ReasonCode.GRANT_UNANSWERED)
+
+
+@pytest.mark.parametrize(
+    ("ending", "told"),
+    [
+        ("replies", ["healed", "healed"]),
+        ("closed", [UNANSWERED, "healed"]),
+        ("neither", [UNANSWERED, UNANSWERED]),
+    ],
+)
+def test_a_heal_goes_to_no_node_that_may_still_grant(three, ending, told):
+    """Else one handle could be adopted twice. Where the connection has ended it waits once."""
+    assert healed(three, ending) == told
+
+
+@pytest.mark.parametrize(
+    ("ending", "edit", "told"),
+    [
+        ("replies", Edit(Round, "hear_usual", "self.strike(index)", "pass"), [UNANSWERED] * 2),
+        ("closed", Edit(LateRounds, "has", "found, conn", "_, conn"), ["healed"] * 2),
+        ("closed", Edit(LateRounds, "has", "each.strike(index)", "pass"), [UNANSWERED] * 2),
+        ("closed", Edit(Round, "result", "self.late.add(self)", "pass"), ["healed"] * 2),
+    ],
+    ids=["not struck", "beside", "never again", "not noted"],
+)
+def test_a_heal_that_does_something_else_is_noticed(three, ending, edit, told):
+    """The check can fail."""
+    with with_edits(edit):
+        assert healed(three, ending) == told
+
+
+def late(number: int, late: LateRounds, *places: int) -> Round:
+    """A round to which these nodes have not replied."""
+    found = Round((), grant(f"{number:032x}"), LONG, late=late)
+    found.missing = dict.fromkeys(places)
+    late.add(found)
+    return found
+
+
+def test_what_is_noted_has_a_bound(monkeypatch):
+    """What all nodes have replied to goes first, and then the oldest."""
+    monkeypatch.setattr(round_module, "FEW_LATE", 4)
+    monkeypatch.setattr(round_module, "MOST_LATE", 6)
+    noted = LateRounds()
+    rounds = [late(number, noted, 1) for number in range(4)]
+    rounds[2].strike(1)
+    late(4, noted, 1)
+    assert [int(nonce, 16) for nonce in noted] == [0, 1, 3, 4]
+    for number in range(5, 10):
+        late(number, noted, 1)
+    assert [int(nonce, 16) for nonce in noted][-6:] == [4, 5, 6, 7, 8, 9]
+    assert len(noted) <= 8
+
+
+def test_an_undo_forgets_what_was_noted(three):
+    """The table has what is held, and no more."""
+    with Proxy(three[2].port) as proxy:
+        group = group_of([*three.urls[:2], proxy.url], LONG)
+        connected(group)
+        proxy.holding = 1
+        group.ask(grant())
+        assert threads_of(group).late.has(NONCE, 2)
+        group.ask(release())
+        assert not threads_of(group).late
+        proxy.let_go()
+        group.close()
