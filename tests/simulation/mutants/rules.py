@@ -20,6 +20,7 @@ from django_redlock.core.protocol import (
     Steps,
     Vote,
     Votes,
+    one_or_all,
 )
 from django_redlock.core.quorum import YES, count
 from django_redlock.core.wait import LOOK_EVERY
@@ -202,7 +203,7 @@ def keeping_duplicates(real: Callable[..., LockKeys]) -> Callable[..., LockKeys]
         parts: dict[str, Any] = {
             what: tuple(all_of(what)) for what in ("entries", "keys", "fields", "queue_nodes")
         }
-        return each[0]._replace(**parts)
+        return each[0]._replace(name=one_or_all(tuple(names)), **parts)
 
     return target
 
