@@ -124,10 +124,9 @@ def no_leases() -> None:
     Nor is it told of one that was torn there, which the log tells at its deadline.
     """
     context._stack.set(())
-    for schedule in (watchdog._own, watchdog._of_loops):
-        for lease in schedule.leases():
-            if lease.torn:
-                lease.tell_once()
+    for lease in watchdog.schedule.leases():
+        if lease.torn:
+            lease.tell_once()
 
 
 @pytest.fixture(autouse=True)

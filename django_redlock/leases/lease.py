@@ -132,7 +132,7 @@ class Lease:
     #   told          whether its end was told; nothing is told afterwards
     #   renew_until   when, on the policy's clock, renewals end; infinite: never
     #   block         returns None once the block is gone that is to release it (``interruption``)
-    #   schedules     those that watch it
+    #   schedule      the one that watches it
     __slots__ = (
         "__weakref__",
         "_changing",
@@ -150,7 +150,7 @@ class Lease:
         "name",
         "phase",
         "renew_until",
-        "schedules",
+        "schedule",
         "told",
     )
 
@@ -172,7 +172,7 @@ class Lease:
         self.told = False
         self.renew_until = math.inf if max_hold is None else grant.since + max_hold
         self.block: Callable[[], object] | None = None
-        self.schedules: tuple[Schedule, ...] = ()
+        self.schedule: Schedule | None = None
         self._lost = False
         self._revoked: Reason | None = None  # why it was taken away
         self._unknown = False  # since its renewal failed
@@ -440,8 +440,8 @@ class Lease:
             if self.phase is not HELD:
                 return False
             self.phase = phase
-        for schedule in self.schedules:
-            schedule.forget(self)
+        if self.schedule is not None:
+            self.schedule.forget(self)
         return True
 
     def disown(self) -> None:
@@ -629,8 +629,8 @@ class Lease:
         """Tell of the loss, by an event and, if there is still a holder, by ``on_lost``; once."""
         torn = self.torn
         reason = because(ReasonCode.NEVER_RELEASED) if torn else self.loss()
-        for schedule in self.schedules:
-            schedule.forget(self)  # nobody has to release it
+        if self.schedule is not None:
+            self.schedule.forget(self)  # nobody has to release it
         if not self.tell_once():
             return
         try:

@@ -1,21 +1,18 @@
 """Renew the leases of a process, and tell their holders when one is lost.
 
-A process has one watchdog thread for all its leases, and each event loop has a timer for the
-leases that were taken in it. A lease is renewed at a third of its ttl, together with all others
-of its group that are nearly due. At its deadline, whatever the network does, it is lost.
+A process has one watchdog thread for all its leases, also for those that tasks have taken: so a
+blocked event loop keeps its leases. A lease is renewed at a third of its ttl, together with all
+others of its group that are nearly due. At its deadline, whatever the network does, it is lost.
 
-    RenewalSchedule   when there is something to do for which lease; no thread, loop or node
+    RenewalSchedule   when there is something to do for which lease; no thread and no node
     RenewalBatch      one request that renews many leases; ``Healing``: one that heals one lease
-    LoopWatchdog      does both in an event loop, by callbacks of its timers
-    Watchdog          does both in a process, by a thread and its workers
+    Watchdog          does both, by a thread and its workers
 
-The simulation in the tests plays schedule and batches without the watchdogs.
+The simulation in the tests plays schedule and batches without the watchdog.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import functools
 import logging
 import math
@@ -27,17 +24,17 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
+from typing import Final, NamedTuple, TypeAlias, TypeGuard
 
 from django_redlock.backend import Backend
 from django_redlock.core import hold
 from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.hold import Outcome
 from django_redlock.core.policy import boottime
-from django_redlock.core.protocol import Grant, Request, Steps
+from django_redlock.core.protocol import Grant, Steps
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.interruption import ThreadWakeup, drain, first, in_steps
-from django_redlock.nodes.background import PerLoop, WorkerThreads, call_in_child, running_loop
+from django_redlock.nodes.background import WorkerThreads, call_in_child
 
 from .lease import Lease, Schedule
 
@@ -49,9 +46,6 @@ MOST: Final = 160  # leases in a chunk
 # A request must fit into what a fresh connection takes at once, and keep no node busy for long.
 MOST_LEASES: Final = 128
 MOST_BYTES: Final = 16_384
-# The thread leaves the leases of an event loop to the loop …
-LAG: Final = 1 / 6  # … for this part of a ttl after they were due,
-GRACE: Final = 0.1  # … and for this many seconds after their deadline.
 MOST_TOLD: Final = 32  # holders that are being told of a loss at the same time
 
 # -- when -----------------------------------------------------------------------------------------
@@ -166,38 +160,27 @@ class Found(NamedTuple):
 class RenewalSchedule:
     """Leases in the order in which there is something to do for them.
 
-    A lease has in ``schedules`` the chunks in which it is. ``Chunk.forget`` may be called at any
+    A lease has in ``schedule`` the chunk in which it is. ``Chunk.forget`` may be called at any
     time by any thread; the rest is not thread-safe.
 
     The entry of a lease has the time of its renewal; while it is being renewed, or if it never
     is, that of its deadline. Both may have moved since: what the lease says counts.
-
-    Args:
-        lag: the part of a ttl by which renewals are taken later than the lease says.
-        grace: the seconds by which deadlines are. An event loop is given this time for its own.
     """
 
-    def __init__(self, *, lag: float = 0.0, grace: float = 0.0) -> None:
-        self._lag = lag
-        self._grace = grace
+    def __init__(self) -> None:
         self._newest = Chunk()
-        self._chunks: dict[Schedule, Chunk] = {self._newest: self._newest}
+        self._chunks: dict[Schedule | None, Chunk] = {self._newest: self._newest}
         self._turns = 0  # of chunks to be tidied up
         self.forgotten: deque[Grant] = deque(maxlen=MOST_TOLD)  # of leases nobody released
-        self._added: tuple[tuple[Schedule, ...], tuple[Schedule, ...]] = ((), (self._newest,))
 
     # -- one lease ------------------------------------------------------------------------------
 
     def add(self, lease: Lease) -> float:
         """Schedule a lease until it ends; return when there is something to do for it first."""
-        due, before, chunk = self._due_of(lease), lease.schedules, self._newest
+        due, chunk = self._due_of(lease), self._newest
         if len(chunk.entries) >= MOST:
             chunk = self._next_chunk()
-        schedules, longer = self._added
-        if schedules is not before or longer[-1] is not chunk:
-            longer = (*before, chunk)
-            self._added = before, longer
-        lease.schedules = longer  # many leases share the tuple
+        lease.schedule = chunk
         chunk.entries[weakref.ref(lease)] = due
         chunk.note(due)
         return due.at
@@ -222,17 +205,15 @@ class RenewalSchedule:
 
     def renew_later(self, lease: Lease) -> None:
         """Schedule the next renewal of a lease, if it is to be renewed."""
-        for each in lease.schedules:
-            chunk = self._chunks.get(each)
-            if chunk is not None and lease.held:
-                chunk.put(lease, self._due_of(lease))
+        chunk = self._chunks.get(lease.schedule)
+        if chunk is not None and lease.held:
+            chunk.put(lease, self._due_of(lease))
 
     def _due_of(self, lease: Lease, *, waiting: bool = True) -> Due:
         """Return the entry of a lease; ``waiting``: unless it is being renewed."""
         grant = lease.grant
         kept = grant if lease.block is None else lease
-        deadline = grant.deadline + self._grace
-        renewal = lease.renew_at + self._lag * grant.ttl if waiting else math.inf
+        deadline, renewal = grant.deadline, lease.renew_at if waiting else math.inf
         if renewal < deadline:
             return Due(renewal, renewal - EARLY * grant.ttl, waiting=True, kept=kept)
         return Due(deadline, deadline - AHEAD, renewal < math.inf, kept)
@@ -285,9 +266,8 @@ class RenewalSchedule:
             if due.not_before <= now:
                 lease = reference()
                 if _is_watched(lease):
-                    deadline = lease.grant.deadline + self._grace
                     entry = self._due_of(lease, waiting=due.waiting)
-                    yield Found(entry, deadline, lease, chunk)
+                    yield Found(entry, lease.grant.deadline, lease, chunk)
                 else:
                     self.forgotten.extend(chunk.drop(reference))
 
@@ -406,134 +386,6 @@ class Wounded(dict[Reference, frozenset[int]]):
         return None
 
 
-# -- in an event loop -----------------------------------------------------------------------------
-
-
-class LoopWatchdog:
-    """Watch the leases that were taken in one event loop, by its timers; no thread and no task.
-
-    ``asyncio.run`` would cancel a task before the holders' own clean-up, and a loop that is closed
-    would warn about it. The timer keeps the watchdog, and nothing keeps the loop.
-
-    An exception may end any of these callbacks at any call: that of an interruption, or the exit
-    that a listener wants. What the loop misses by that, the thread renews later.
-    """
-
-    def __init__(self) -> None:
-        self.schedule = RenewalSchedule()
-        self._timer = math.inf  # when the next one fires
-        self._queued: dict[int, deque[tuple[Backend, Sequence[Reference]]]] = {}
-        self._wounded: dict[int, Wounded] = {}
-        self._asked: dict[int, tuple[Sequence[Reference], asyncio.Future[Any]]] = {}
-
-    def watch(self, lease: Lease, loop: asyncio.AbstractEventLoop) -> None:
-        """Watch a lease until it ends."""
-        if self.schedule.add(lease) < self._timer or self._timer <= boottime():
-            self._set_timer(loop)
-
-    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        when, now = self.schedule.next(), boottime()
-        # A timer that should have fired may not have come to its end.
-        if when < self._timer or (self._timer <= now and when < math.inf):
-            left = max(0.0, when - now)
-            # In an empty context: that of the lock's caller is not the timer's.
-            loop.call_later(left, self._look, when, loop, context=contextvars.Context())
-            self._timer = when
-
-    def _look(self, when: float, loop: asyncio.AbstractEventLoop) -> None:
-        if when == self._timer:
-            self._timer = math.inf
-        try:
-            over, due = self.schedule.take(boottime())
-            for backend, batch in batches(due):
-                self._queued.setdefault(id(backend.group), deque()).append((backend, batch))
-            watchdog.tell([lease for lease in over if lease.run_out() or lease.untold])
-            for kind in tuple(self._queued):
-                self._ask_next(kind, loop)
-        finally:
-            self._set_timer(loop)
-
-    def _ask_next(self, kind: int, loop: asyncio.AbstractEventLoop) -> None:
-        """Send the next renewal, or else a heal, to this group, unless one is on its way."""
-        asked = self._asked.get(kind)
-        if asked is not None:
-            if not asked[1].done():
-                return
-            self._asked.pop(kind, None)  # an exception kept it from being heard
-            leases = (reference() for reference in asked[0])
-            self._renew_later([lease for lease in leases if lease is not None], loop)
-        while (renewal := self._next(kind)) is not None:
-            replied = self._go_on(renewal, renewal.steps(), kind, loop)
-            if replied is not None:
-                self._asked[kind] = tuple(map(weakref.ref, renewal.leases)), replied
-                return
-
-    def _next(self, kind: int) -> RenewalBatch | Healing | None:
-        """Take out what this group is asked next: no heal while a renewal waits."""
-        if queue := self._queued.get(kind):
-            return RenewalBatch(*queue.popleft())
-        self._queued.pop(kind, None)
-        if wounded := self._wounded.get(kind):
-            return wounded.next_one()
-        self._wounded.pop(kind, None)
-        return None
-
-    def _go_on(
-        self,
-        renewal: RenewalBatch | Healing,
-        steps: Steps[object],
-        kind: int,
-        loop: asyncio.AbstractEventLoop,
-        replied: asyncio.Future[Any] | None = None,
-    ) -> asyncio.Future[Any] | None:
-        """Send the next request of a renewal to its group; return None if that was the last.
-
-        The first request extends the leases, others heal some of them.
-        """
-        over = True
-        try:
-            request = steps.send(None if replied is None else replied.result())
-            assert isinstance(request, Request)  # a renewal waits for nothing but replies
-            asked = asyncio.ensure_future(renewal.backend.group.aask(request), loop=loop)
-            heard = partial(self._heard, renewal, steps, kind, loop)
-            asked.add_done_callback(heard, context=contextvars.Context())
-            over = False
-        except StopIteration:
-            return None
-        except (Exception, asyncio.CancelledError):  # noqa: BLE001 - as in Watchdog._renew
-            renewal.fail()
-            return None
-        finally:
-            if over:
-                self._renew_later(renewal.leases, loop)
-                watchdog.tell(renewal.lost)
-                if renewal.wounded:
-                    self._wounded.setdefault(kind, Wounded()).update(renewal.wounded)
-        return asked
-
-    def _heard(
-        self,
-        renewal: RenewalBatch | Healing,
-        steps: Steps[object],
-        kind: int,
-        loop: asyncio.AbstractEventLoop,
-        replied: asyncio.Future[Any],
-    ) -> None:
-        before = self._asked.get(kind)
-        again = self._go_on(renewal, steps, kind, loop, replied)
-        if before is not None and before[1] is replied:
-            if again is None:
-                self._asked.pop(kind, None)
-            else:
-                self._asked[kind] = before[0], again
-        self._ask_next(kind, loop)
-
-    def _renew_later(self, leases: Sequence[Lease], loop: asyncio.AbstractEventLoop) -> None:
-        for lease in leases:
-            self.schedule.renew_later(lease)
-        self._set_timer(loop)
-
-
 # -- in a thread ----------------------------------------------------------------------------------
 
 
@@ -559,16 +411,15 @@ class Healer:
 
 
 class Watchdog:
-    """Watch the leases of a process; those of an event loop by a timer there.
+    """Watch the leases of a process.
 
     The thread neither asks the nodes nor calls ``on_lost`` itself: a node that hangs or a callback
     that blocks would make it late for other leases. Both are jobs for workers: renewals of a group
     one after the other, and several callbacks at once, of which one may block for ever.
 
-    The thread watches the leases of event loops too, a little later: it steps in when a loop is
-    blocked, suspended or closed. It ends silently at exit; a forked child begins with no leases. It
-    sleeps on a ``ThreadWakeup``, and no other thread takes a lock that an interruption could leave
-    locked. When the background work is to end, the thread ends, and the next lease starts another.
+    The thread ends silently at exit; a forked child begins with no leases. It sleeps on a
+    ``ThreadWakeup``, and no other thread takes a lock that an interruption could leave locked. When
+    the background work is to end, the thread ends, and the next lease starts another.
     """
 
     def __init__(self) -> None:
@@ -578,14 +429,12 @@ class Watchdog:
         """Forget all leases, as a forked child must: they are its parent's."""
         self._lock = threading.RLock()  # re-entrant: collecting garbage may get here, too
         self._wakeup = ThreadWakeup()
-        self._own = RenewalSchedule()
-        self._of_loops = RenewalSchedule(lag=LAG, grace=GRACE)
+        self.schedule = RenewalSchedule()
         self._workers = WorkerThreads()
         self._workers.wakeups[self._wakeup] = None
         self._healers: dict[int, Healer] = {}  # by group
         self._sleeps_until = self._woken_for = math.inf
         self._running = False
-        self._in_loops = PerLoop(LoopWatchdog)
 
     def watch(self, lease: Lease) -> None:
         """Watch a lease until it ends."""
@@ -600,11 +449,8 @@ class Watchdog:
                 )
 
     def _add(self, lease: Lease) -> None:
-        loop = running_loop()
-        if loop is not None:
-            self._in_loops.of(loop).watch(lease, loop)
         with self._lock:
-            when = (self._own if loop is None else self._of_loops).add(lease)
+            when = self.schedule.add(lease)
             if when < self._sleeps_until:
                 self._woken_for = min(when, self._woken_for)
                 self._wakeup.wake()
@@ -614,15 +460,8 @@ class Watchdog:
 
         A lease that nobody is told of, as that of a run name, is not counted.
         """
-        leases = {*self._own.leases(), *self._of_loops.leases()}
+        leases = {*self.schedule.leases()}
         return [each for each in leases if each.remaining() > 0 and not each.told]
-
-    def _next(self) -> float:
-        return min(self._own.next(), self._of_loops.next())
-
-    def _wake(self) -> None:
-        if self._next() < self._sleeps_until:
-            self._wakeup.wake()
 
     def _run(self) -> None:
         with self._lock:
@@ -641,9 +480,8 @@ class Watchdog:
         A lease that woke the thread may be released by now. The thread wakes at its time all the
         same: so the next ones, which are due later, wake it no more.
         """
-        schedules = (self._own, self._of_loops)
         with self._lock:
-            self._sleeps_until = min(self._woken_for, self._next())
+            self._sleeps_until = min(self._woken_for, self.schedule.next())
         left = self._sleeps_until - boottime()
         if left > 0:
             self._wakeup.sleep(left)
@@ -652,25 +490,23 @@ class Watchdog:
             now = boottime()
             if self._woken_for <= now:
                 self._woken_for = math.inf
-            taken = [(schedule, *schedule.take(now)) for schedule in schedules]
-        for schedule, over, due in taken:
-            self.tell([lease for lease in over if lease.run_out() or lease.untold])
-            for backend, batch in batches(due):
-                self._workers.do(id(backend.group), partial(self._renew, schedule, backend, batch))
-            for grant in drain(schedule.forgotten.popleft):
-                self._workers.do("tell", partial(_warn_of, grant), most=MOST_TOLD)
+            over, due = self.schedule.take(now)
+        self.tell([lease for lease in over if lease.run_out() or lease.untold])
+        for backend, batch in batches(due):
+            self._workers.do(id(backend.group), partial(self._renew, backend, batch))
+        for grant in drain(self.schedule.forgotten.popleft):
+            self._workers.do("tell", partial(_warn_of, grant), most=MOST_TOLD)
 
-    def _renew(
-        self, schedule: RenewalSchedule, backend: Backend, batch: Sequence[Reference]
-    ) -> None:
+    def _renew(self, backend: Backend, batch: Sequence[Reference]) -> None:
         renewal = RenewalBatch(backend, batch)
         try:
             _run(renewal)
         finally:  # a listener may want to exit; the leases are still to be watched
             with self._lock:
                 for lease in renewal.leases:
-                    schedule.renew_later(lease)
-                self._wake()
+                    self.schedule.renew_later(lease)
+                if self.schedule.next() < self._sleeps_until:
+                    self._wakeup.wake()
             self.tell(renewal.lost)
             if renewal.wounded:
                 kind = id(backend.group)

@@ -29,7 +29,6 @@ from django_redlock import (
 )
 from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.renewal import watchdog
 from django_redlock.nodes.memory import MemoryNodes
 from django_redlock.testing.embedded import EmbeddedNodes
 from tests.support.waiting import eventually, release_under_a_waiter, waiters
@@ -74,12 +73,6 @@ class World(Protocol):
 
     def wipe(self, name: str, *, on: int = 5) -> None:
         """Delete the lock's key on the first ``on`` nodes; all five have it, or are given it."""
-
-
-@pytest.fixture
-def often(often: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread steps in at once for a loop that stands still, as ours do between two calls."""
-    monkeypatch.setattr(watchdog._of_loops, "_lag", 0.001)
 
 
 class MemoryWorld:

@@ -24,9 +24,8 @@ from django_redlock.backend import Backend, Group
 from django_redlock.core import hold
 from django_redlock.interruption import ThreadWakeup
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.renewal import RenewalSchedule, watchdog
+from django_redlock.leases.renewal import watchdog
 from django_redlock.locks.template import LockTemplate
-from django_redlock.nodes.background import running_loop
 from django_redlock.nodes.node import Node
 from tests.support.loops import in_links, open_files, threads
 
@@ -92,21 +91,17 @@ class Afterwards:
         return []
 
     async def _awatched(self, backend: Backend) -> list[str]:
-        """Whether the running loop does, without the thread."""
+        """Whether it does for a lease of a task, too."""
         told: list[Lease] = []
-        of_loops, watchdog._of_loops = watchdog._of_loops, RenewalSchedule(lag=60.0, grace=60.0)
-        try:
-            lock = watched(backend, told)("afterwards", wait=self.within / 2)
-            lease = await asyncio.wait_for(lock.aacquire(), self.within)
-            before = lease.grant.deadline
-            if not await self._asoon(lambda: lease.grant.deadline > before):
-                return ["the loop's watchdog renews nothing"]
-            await backend.arun(hold.release(backend.policy, lease.grant))  # by force
-            if not await self._asoon(lambda: told == [lease]):
-                return ["the loop's watchdog tells of no loss"]
-            return []
-        finally:
-            watchdog._of_loops = of_loops
+        lock = watched(backend, told)("afterwards", wait=self.within / 2)
+        lease = await asyncio.wait_for(lock.aacquire(), self.within)
+        before = lease.grant.deadline
+        if not await self._asoon(lambda: lease.grant.deadline > before):
+            return ["the watchdog's thread renews nothing of a task"]
+        await backend.arun(hold.release(backend.policy, lease.grant))  # by force
+        if not await self._asoon(lambda: told == [lease]):
+            return ["the watchdog's thread tells a task of no loss"]
+        return []
 
     def _soon(self, condition: Callable[[], object]) -> bool:
         end = time.monotonic() + self.within
@@ -145,10 +140,7 @@ class Afterwards:
 
 def in_blocks() -> list[Lease]:
     """The leases that blocks hold, and that were held by blocks which are gone."""
-    loop = running_loop()
-    loops = [watchdog._in_loops.of(loop).schedule] if loop else []
-    schedules = [watchdog._own, watchdog._of_loops, *loops]
-    chunks = [chunk for schedule in schedules for chunk in tuple(schedule._chunks.values())]
+    chunks = tuple(watchdog.schedule._chunks.values())
     entries = [entry for chunk in chunks for entry in tuple(chunk.entries.values())]
     return list({kept for *_, kept in entries if isinstance(kept, Lease) and kept.held})
 

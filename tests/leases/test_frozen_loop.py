@@ -19,10 +19,7 @@ __all__ = ["nodes"]
 FROZEN = f"""{SETTINGS}
 import asyncio, os, sqlite3
 from contextlib import closing
-from django_redlock.leases.renewal import watchdog
-from django_redlock.leases.renewal import RenewalSchedule
 where, claimed, meanwhile = sys.argv[2:]
-watchdog._of_loops = RenewalSchedule(lag=60.0, grace=60.0)  # the thread is not to see it first
 
 async def main(table):
     told = threading.Event()

@@ -42,7 +42,7 @@ from django_redlock.nodes.background import end
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from django_redlock.testing import EmbeddedNodes
-from tests.simulation.mutants import Patch, with_edits
+from tests.simulation.mutants import Edit, Patch, with_edits
 from tests.support.waiting import eventually
 
 
@@ -180,7 +180,7 @@ def test_no_renewal_waits_until_others_are_healed(memory, broken, monkeypatch):
     memory.asked.clear()
     memory.before = wait_for_others
     for backend, batch in batches(leases):
-        workers.do(id(memory), partial(watchdog._renew, watchdog._own, backend, batch))
+        workers.do(id(memory), partial(watchdog._renew, backend, batch))
     eventually(lambda: len(memory.nodes[0].keys) == 300)
     commands = [ask.command for ask in memory.asked]
     assert (commands.count(Command.EXTEND), commands.count(Command.HEAL)) == (3, 300)
@@ -222,7 +222,7 @@ def test_a_heal_that_fails_is_told_and_others_go_on(memory, caplog):
     memory.before = fail
     ((backend, batch),) = batches(leases)
     with caplog.at_level(logging.ERROR, logger="django_redlock"):
-        watchdog._renew(watchdog._own, backend, batch)
+        watchdog._renew(backend, batch)
         eventually(lambda: list(memory.nodes[0].keys) == ["redlock:lock:other"])
     assert [record.getMessage() for record in caplog.records] == ["healing 'one' failed"]
     for lease in leases:
@@ -427,7 +427,7 @@ def test_the_watchdog_tells_of_a_loss_that_nobody_told(memory, monkeypatch):
     assert lease.expire()
     assert told == []
     watchdog = Watchdog()
-    watchdog._own.add(lease)
+    watchdog.schedule.add(lease)
     watchdog._attend()
     eventually(lambda: told == [lease])
 
@@ -441,10 +441,11 @@ def test_the_watchdog_sleeps_no_longer_than_until_the_deadline(memory, monkeypat
     watchdog: Any = Watchdog()
     slept: list[float] = []
     watchdog._wakeup = SimpleNamespace(sleep=slept.append)
-    watchdog._own = RenewalSchedule(grace=grace)
-    watchdog._own.add(lease)
-    if renew:  # taken, and nobody gives it back
-        assert watchdog._own.take(lease.renew_at) == ([], [lease])
+    late = Edit(RenewalSchedule, "_due_of", "grant.deadline,", f"grant.deadline + {grace},")
+    with with_edits(*[late] * bool(grace)):
+        watchdog.schedule.add(lease)
+        if renew:  # taken, and nobody gives it back
+            assert watchdog.schedule.take(lease.renew_at) == ([], [lease])
     left = lease.remaining()
     watchdog._attend()
     assert slept[0] > 0
@@ -508,7 +509,7 @@ class Turn:
         self.renew_at = since + ttl / 3 if renews else float("inf")
         self.held, self.untold = True, False
         self.block = None
-        self.schedules: tuple[Chunk, ...] = ()
+        self.schedule: Chunk | None = None
 
     def renew(self, now: float) -> None:
         """Be prolonged."""
@@ -516,9 +517,9 @@ class Turn:
         self.renew_at = now + self.grant.ttl / 3
 
 
-def rota_of(*turns: Any, **options: float) -> RenewalSchedule:
+def rota_of(*turns: Any) -> RenewalSchedule:
     """A rota with these leases."""
-    schedule = RenewalSchedule(**options)
+    schedule = RenewalSchedule()
     for turn in turns:
         schedule.add(turn)
     return schedule
@@ -555,8 +556,8 @@ def size(schedule: RenewalSchedule) -> int:
 def forget(turn: Any) -> None:
     """Forget the leases that have ended, as a release does it."""
     turn.held = False
-    for chunk in turn.schedules:
-        chunk.forget(turn)
+    if turn.schedule is not None:
+        turn.schedule.forget(turn)
 
 
 def test_a_rota_forgets_who_has_ended():
@@ -705,18 +706,3 @@ def test_threads_forget_leases_while_others_are_added_and_taken():
     assert size(schedule) == len(alive)
     found, _ = schedule.take(100.0)
     assert set(found) == set(alive)
-
-
-def test_a_rota_that_lags_steps_in_only_where_nobody_else_did():
-    """The spare rota waits, and takes no lease that was renewed in the meantime."""
-    kept: Any = Turn()
-    left: Any = Turn()
-    schedule = rota_of(kept, left, lag=1 / 6, grace=0.1)
-    assert schedule.next() == 15
-    kept.renew(10.0)
-    assert schedule.take(15.0) == ([], [left])
-    assert schedule.take(30.05) == ([], [kept])
-    assert schedule.take(30.1) == ([left], [])
-    left.held = False
-    assert schedule.take(40.05) == ([], [])
-    assert schedule.take(40.1) == ([kept], [])

@@ -1,4 +1,4 @@
-"""Leases of tasks: renewed by a timer of their event loop, by the thread where that fails."""
+"""Leases of tasks: the thread renews them, whatever their event loop does."""
 
 from __future__ import annotations
 
@@ -8,23 +8,15 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections import Counter, deque
+from collections import Counter
 from contextlib import closing
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from django_redlock.core.protocol import Command, Request, Vote
+from django_redlock.core.protocol import Command, Request
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.renewal import (
-    LoopWatchdog,
-    RenewalBatch,
-    RenewalSchedule,
-    Watchdog,
-    batches,
-)
 from django_redlock.nodes.group import NodeGroup
 from tests.support.loops import soon
 from tests.support.waiting import eventually
@@ -33,41 +25,10 @@ from .test_renewal import (
     Memory,
     group_of,
     made,
-    most_heals_between_renewals,
     nodes,
-    steps_that_heal,
 )
 
 __all__ = ["nodes"]
-
-
-class Twice(Memory):
-    """Notes who asks to prolong: the thread or the loop."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.by: list[str] = []
-
-    def ask(self, ask: Request) -> list[Vote]:
-        """See ``MemoryNodes``."""
-        if ask.command is Command.EXTEND:
-            self.by.append("thread")
-        return super().ask(ask)
-
-    def aask(self, ask: Request) -> asyncio.Future[list[Vote]]:
-        """See ``MemoryNodes``."""
-        answered: asyncio.Future[list[Vote]] = asyncio.get_running_loop().create_future()
-        answered.set_result(super().ask(ask))
-        if ask.command is Command.EXTEND:
-            self.by.append("loop")
-        return answered
-
-
-@pytest.fixture
-def often_thread(monkeypatch: pytest.MonkeyPatch) -> float:
-    """A ttl at which the thread renews every 0.6 s what a loop would have renewed every 0.1 s."""
-    monkeypatch.setattr("django_redlock.leases.lease.RENEWALS", 30)
-    return 3.0
 
 
 async def prolonged(lease: Lease, times: int = 3) -> None:
@@ -83,143 +44,95 @@ def _is_later(lease: Lease, deadline: float) -> bool:
 
 
 @pytest.mark.usefixtures("often")
-def test_a_loop_renews_what_its_tasks_have_taken():
-    """The loop's own timer keeps the lease, without a task that anybody could cancel."""
-    group = Twice()
+def test_what_a_task_has_taken_is_renewed_without_a_task():
+    """There is nothing in the loop that anybody could cancel."""
 
     async def work() -> None:
-        async with made(group)("name") as lease:
+        async with made(Memory())("name") as lease:
             await prolonged(lease)
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(work())
-    assert group.by.count("loop") >= 3
-    assert "thread" not in group.by
-
-
-def test_a_loop_tells_of_a_loss_that_nobody_told(monkeypatch):
-    """A signal handler interrupted the thread that noticed the loss, before it told anybody."""
-    monkeypatch.setattr(Watchdog, "watch", lambda *_: None)  # nobody else watches it
-    told: list[Lease] = []
-
-    async def work() -> None:
-        loop, watchdog = asyncio.get_running_loop(), LoopWatchdog()
-        lease = await made(Memory(), renew=False)("name", on_lost=told.append).aacquire()
-        assert lease.expire()
-        assert told == []
-        watchdog.schedule.add(lease)
-        watchdog._look(watchdog.schedule.next(), loop)
-        await soon(lambda: told == [lease])
-
-    asyncio.run(work())
-
-
-@pytest.mark.parametrize("grace", [0.0, 10.0], ids=["well", "broken"])
-@pytest.mark.parametrize("renew", [False, True], ids=["not renewed", "renewal hangs"])
-def test_a_loops_timer_fires_no_later_than_at_the_deadline(monkeypatch, renew, grace):
-    """It fires at the lease's own deadline; one that fires ten seconds later is noticed."""
-    monkeypatch.setattr(Watchdog, "watch", lambda *_: None)  # nobody else watches it
-    lease = made(Memory(), ttl=60, renew=renew)("name").acquire()
-    watchdog, delays = LoopWatchdog(), list[float]()
-    loop: Any = SimpleNamespace(call_later=lambda delay, *_, **__: delays.append(delay))
-    watchdog.schedule = RenewalSchedule(grace=grace)
-    watchdog.schedule.add(lease)
-    if renew:  # taken, and nobody gives it back
-        assert watchdog.schedule.take(lease.renew_at) == ([], [lease])
-    left = lease.remaining()
-    watchdog._set_timer(loop)
-    assert delays[0] > 0
-    assert (delays[0] <= left) is not bool(grace)
-    lease.release()
-
-
-@pytest.mark.parametrize("broken", [False, True], ids=["well", "broken"])
-def test_no_renewal_of_a_loop_waits_until_others_are_healed(broken, monkeypatch):
-    """A node has lost 300 leases of a loop: they are healed behind all three messages."""
-    if broken:
-        monkeypatch.setattr(RenewalBatch, "steps", steps_that_heal)
-    group = Twice()
-
-    async def work() -> None:
-        redlock, watchdog = made(group, renew=False), LoopWatchdog()
-        leases = [await redlock(f"name:{number}").aacquire() for number in range(300)]
-        group.nodes[0].keys.clear()
-        group.asked.clear()
-        watchdog._queued[id(group)] = deque(batches(leases))
-        watchdog._ask_next(id(group), asyncio.get_running_loop())
-        await soon(lambda: len(group.nodes[0].keys) == 300)
-        commands = [ask.command for ask in group.asked]
-        assert (commands.count(Command.EXTEND), commands.count(Command.HEAL)) == (3, 300)
-        assert (most_heals_between_renewals(commands) == 0) is not broken
-        await asyncio.gather(*(lease.arelease() for lease in leases))
-
-    asyncio.run(work())
-
-
-def test_a_renewal_of_a_loop_that_cannot_be_asked_keeps_no_other_from_it():
-    """The leases of the next message are prolonged; the first ones have another renewal."""
-    group = Twice()
-
-    async def work() -> None:
-        redlock, watchdog = made(group, renew=False), LoopWatchdog()
-        leases = [await redlock(f"name:{number}").aacquire() for number in range(2)]
-        deadline = leases[1].grant.deadline
-        failures = [OSError("no descriptor is left")]
-
-        def fail_once(_: Request) -> None:
-            if failures:
-                raise failures.pop()
-
-        group.before = fail_once
-        watchdog._queued[id(group)] = deque(pair for each in leases for pair in batches([each]))
-        watchdog._ask_next(id(group), asyncio.get_running_loop())
-        await soon(lambda: leases[1].grant.deadline > deadline)
-        await asyncio.gather(*(lease.arelease() for lease in leases))
-
-    asyncio.run(work())
-
-
-def test_no_renewal_of_a_loop_is_sent_while_a_lease_is_healed():
-    """A lease whose majority depends on its heal: the next message waits for that as well."""
-    sent: list[int] = []
-
-    class Slow(Memory):
-        def aask(self, ask: Request) -> asyncio.Future[list[Vote]]:
-            answered, loop = super().aask(ask), asyncio.get_running_loop()
-            if ask.command is not Command.HEAL:
-                return answered
-            late: asyncio.Future[list[Vote]] = loop.create_future()
-
-            def answer() -> None:
-                sent.append(len(self.renewals))
-                late.set_result(answered.result())
-
-            loop.call_soon(loop.call_soon, answer)
-            return late
-
-    async def work() -> None:
-        group = Slow()
-        redlock, watchdog = made(group, renew=False), LoopWatchdog()
-        leases = [await redlock(f"name:{number}").aacquire() for number in range(2)]
-        group.nodes[1].keys.clear()
-        group.down = {2}
-        watchdog._queued[id(group)] = deque(pair for each in leases for pair in batches([each]))
-        watchdog._ask_next(id(group), asyncio.get_running_loop())
-        await soon(lambda: len(sent) == 2)
-        await asyncio.gather(*(lease.arelease() for lease in leases))
-
-    asyncio.run(work())
-    assert sent == [1, 2]
 
 
 @pytest.mark.usefixtures("often")
-def test_many_leases_of_a_loop_share_a_message(nodes):
-    """200 leases of a loop on real nodes: two messages per round, none lost."""
+def test_a_task_that_blocks_its_loop_keeps_its_lease():
+    """For as long as it does."""
+
+    async def work() -> None:
+        async with made(Memory())("name") as lease:
+            for _ in range(3):
+                deadline = lease.grant.deadline
+                eventually(partial(_is_later, lease, deadline))  # this is the mishap: it blocks
+            lease.ensure()
+
+    asyncio.run(work())
+
+
+def test_the_thread_tells_of_a_loss_while_a_loop_is_blocked():
+    """`on_lost` does not wait for a loop that is blocked."""
+    told: list[threading.Thread] = []
+
+    async def work() -> None:
+        lock = made(Memory(), ttl=0.3, renew=False)(
+            "name", wait=60, on_lost=lambda _: told.append(threading.current_thread())
+        )
+        lease = await lock.aacquire()
+        eventually(lambda: told)
+        assert lease.lost
+
+    asyncio.run(work())
+    assert told != [threading.current_thread()]
+    assert len(told) == 1
+
+
+@pytest.mark.usefixtures("often")
+def test_a_lease_outlives_its_loop_and_keeps_nothing_of_it():
+    """A lease that was taken in a loop that has ended is renewed, and the loop is forgotten."""
+    runner = asyncio.Runner()
+    lease = runner.run(made(Memory())("name").aacquire())
+    loop = weakref.ref(runner.get_loop())
+    runner.close()
+    del runner
+    gc.collect()
+    assert loop() is None
+    deadline = lease.grant.deadline
+    eventually(partial(_is_later, lease, deadline))
+    lease.release()
+
+
+@pytest.mark.usefixtures("often")
+def test_a_loop_that_ends_lets_its_holders_clean_up():
+    """Renewal goes on while tasks that were cancelled at the loop's end still hold their locks."""
+    cleaned_up: list[bool] = []
+
+    async def hold_on(holds: asyncio.Event) -> None:
+        async with made(Memory())("name") as lease:
+            holds.set()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await prolonged(lease)
+                cleaned_up.append(lease.held)
+
+    async def work() -> asyncio.Task[None]:
+        holds = asyncio.Event()
+        task = asyncio.create_task(hold_on(holds))
+        await holds.wait()
+        return task
+
+    assert asyncio.run(work()).cancelled()
+    assert cleaned_up == [True]
+
+
+@pytest.mark.usefixtures("often")
+def test_leases_of_many_tasks_share_a_message(nodes):
+    """200 leases on real nodes: two messages per round, none lost."""
 
     async def work(group: NodeGroup) -> None:
         redlock = made(group)
         asked: list[Request] = []
-        ask_nodes = group.aask
+        ask_nodes = group.ask
 
         def noting(ask: Request) -> Any:
             if ask.command is Command.EXTEND:
@@ -227,7 +140,7 @@ def test_many_leases_of_a_loop_share_a_message(nodes):
             return ask_nodes(ask)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(group, "aask", noting)  # first: the loop may renew while others acquire
+            patch.setattr(group, "ask", noting)
             leases = await asyncio.gather(*(redlock(f"name:{n}").aacquire() for n in range(200)))
             await asyncio.gather(*map(prolonged, leases))
         names = Counter(key for ask in asked for key in ask.keys[1:])
@@ -238,88 +151,6 @@ def test_many_leases_of_a_loop_share_a_message(nodes):
 
     with closing(group_of(nodes)) as group:
         asyncio.run(work(group))
-
-
-@pytest.mark.slow
-def test_the_thread_steps_in_while_a_loop_is_blocked(often_thread):
-    """A task that blocks its loop keeps its lease for as long as it does."""
-    group = Twice()
-
-    async def work() -> None:
-        async with made(group, ttl=often_thread)("name") as lease:
-            deadline = lease.grant.deadline
-            eventually(lambda: group.by.count("thread") >= 2)  # this is the mishap: it blocks
-            lease.ensure()
-            assert group.by == ["thread"] * len(group.by)
-            assert lease.grant.deadline > deadline
-            await soon(lambda: "loop" in group.by)
-            lease.ensure()
-
-    asyncio.run(work())
-
-
-@pytest.mark.slow
-def test_the_thread_tells_of_a_loss_while_a_loop_is_blocked():
-    """`on_lost` does not wait for a loop that is blocked."""
-    told: list[threading.Thread] = []
-
-    async def work() -> None:
-        group = Memory()
-        lock = made(group, ttl=0.3, renew=False)(
-            "name", wait=60, on_lost=lambda _: told.append(threading.current_thread())
-        )
-        lease = await lock.aacquire()
-        eventually(lambda: told)
-        assert lease.lost
-        await asyncio.sleep(0.3)
-        assert len(told) == 1
-
-    asyncio.run(work())
-    assert told[0] is not threading.current_thread()
-
-
-@pytest.mark.slow
-def test_a_lease_outlives_its_loop_and_keeps_nothing_of_it(often_thread):
-    """A lease that was taken in a loop that has ended is renewed, and the loop is forgotten."""
-    group = Twice()
-    runner = asyncio.Runner()
-    lease = runner.run(made(group, ttl=often_thread)("name").aacquire())
-    loop = weakref.ref(runner.get_loop())
-    runner.close()
-    del runner
-    gc.collect()
-    assert loop() is None
-    eventually(lambda: group.by.count("thread") >= 2)
-    lease.ensure()
-    lease.release()
-
-
-@pytest.mark.usefixtures("often")
-def test_a_loop_that_ends_lets_its_holders_clean_up():
-    """Renewal goes on while tasks that were cancelled at the loop's end still hold their locks."""
-    group = Twice()
-    cleaned_up: list[list[str]] = []
-
-    async def hold_on(holds: asyncio.Event) -> None:
-        async with made(group)("name") as lease:
-            holds.set()
-            try:
-                await asyncio.sleep(60)
-            finally:
-                before = len(group.by)
-                await prolonged(lease)
-                cleaned_up.append(group.by[before:])
-
-    async def work() -> asyncio.Task[None]:
-        holds = asyncio.Event()
-        task = asyncio.create_task(hold_on(holds))
-        await holds.wait()
-        return task
-
-    assert asyncio.run(work()).cancelled()
-    (by,) = cleaned_up
-    assert by.count("loop") >= 3
-    assert "thread" not in by
 
 
 ENDINGS = """

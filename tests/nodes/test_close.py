@@ -116,7 +116,7 @@ def test_the_watchdog_ends_and_the_next_lease_starts_another():
     assert end([pool], LONG) == []
     watchdog.watch(second)
     assert pool.doing() == ["watch"]
-    assert set(watchdog._own.leases()) == {first, second}
+    assert set(watchdog.schedule.leases()) == {first, second}
     assert end([pool], LONG) == []
     first.release()
     second.release()

@@ -36,9 +36,8 @@ after somebody was told of success prolongs nothing, and nobody loses a lock tha
 its own holder. Where keys are deleted at once (`--now`), the old holder may believe in the name
 beside the next one, and no update of a claimed row is lost. In
 those of renewal, production's `RenewalSchedule`, `RenewalBatch` and `Lease` run, in a loop that is
-the simulation's own. The thread that renews (`leases.renewal.Watchdog`) and the timer of an event
-loop (`LoopWatchdog`) are tested on real nodes, in `tests/leases/test_renewal.py`,
-`tests/leases/test_renewal_in_loops.py` and
+the simulation's own. The thread that renews (`leases.renewal.Watchdog`) is tested on real nodes, in
+`tests/leases/test_renewal.py`, `tests/leases/test_renewal_in_loops.py` and
 `tests/leases/test_renewal_elsewhere.py`.
 """
 

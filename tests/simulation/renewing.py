@@ -2,7 +2,7 @@
 
 Clients come in pairs that share a process: its clock, its watchdog, and the messages that renew
 for both. The watchdog and the one who asks the nodes for it are steps of their own, as they are
-threads of their own in production, whose code for that (``Watchdog``, ``LoopWatchdog``) does not
+threads of their own in production, whose code for that (``Watchdog``) does not
 run here and is tested on real nodes; and connections between a client and nodes are cut for a
 while.
 

@@ -65,7 +65,7 @@ def looking_at_the_first_deadline(real: Callable[..., Any]) -> Callable[..., Any
     def look(self: RenewalSchedule, chunk: Chunk, now: float) -> Iterator[Found]:
         for found in real(self, chunk, now):
             grant = found.lease.grant
-            yield found._replace(deadline=grant.since + grant.ttl + self._grace)
+            yield found._replace(deadline=grant.since + grant.ttl)
 
     return look
 
