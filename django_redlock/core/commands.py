@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 from .policy import milliseconds
 from .protocol import Answer, Command, LockKeys, Request, Vote, Wire, message
 from .reasons import Reason, ReasonCode, because
-from .slots import without_limit
+from .slots import label_with, shown_label
 
 # An enum's member costs five times a name.
 YES: Final = Answer.YES
@@ -39,7 +39,8 @@ OWNER: Final = re.compile(rb"(?:[0-9a-f]{16})?").fullmatch  # "": the name is re
 TASK_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}").fullmatch  # in a mark
 RESERVED: Final = -3  # in the place of a pttl: the slot is reserved for a woken waiter
 SOON: Final = 0.001  # seconds that a reservation lasts, at least
-ROW: Final = 7  # items that a survey returns for a name
+ROW: Final = (bytes, bytes, bytes, int, bytes, bytes, int)  # what a survey returns for a name
+MEMORY: Final = (int, bytes, int, int)  # and of its memory
 KINDS: Final = frozenset({b"lock", b"mark", b"done", b"once"})
 
 
@@ -136,13 +137,13 @@ def _counted(node: str, request: Request, reply: list[Any]) -> Vote | None:
     return Vote(node, YES) if items and is_count(items[0], request.count) else None
 
 
-def _told_why(vote: Vote | None, more: list[Any]) -> Vote | None:
+def _with_reason(vote: Vote | None, more: list[Any]) -> Vote | None:
     """Return the vote with why the lease was revoked, if a reply tells that behind its items."""
     if vote is None or not more:
         return vote
     if len(more) > 1 or not is_bytes(more[0]):
         return None
-    why = because(ReasonCode.REVOKED, text=without_limit(as_text(more[0]))[:REVOKED_TEXT])
+    why = because(ReasonCode.REVOKED, text=shown_label(as_text(more[0]))[:REVOKED_TEXT])
     return vote._replace(reason=why)
 
 
@@ -154,7 +155,7 @@ class NamesRequest(Request):
 
     @property
     def count(self) -> int:
-        return len(self.target.names)
+        return len(self.target.keys)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         return _counted(node, self, reply)
@@ -178,8 +179,6 @@ class Acquire(NamesRequest):
         opener: the nonce that has woken the caller, of a lease that is over; or "".
         waits: the milliseconds for which the node believes that the caller waits if it is refused;
             0: it does not wait.
-        slots: how many slots the lock has of which the name is one; the caller waits for any of
-            them. 0: it is no slot.
     """
 
     command = Command.GRANT
@@ -193,23 +192,29 @@ class Acquire(NamesRequest):
     old: str = ""
     opener: str = ""
     waits: int = 0
-    slots: int = 0
+
+    @property
+    def slots(self) -> int:
+        """Return of how many slots a refusal tells; 0: of none. Who adopts one wants no other."""
+        return 0 if self.old or self.target.slot is None else self.target.slot.of
 
     def wire(self) -> Wire:
-        target = self.target
+        target, label, slots = self.target, self.label, 0
+        if target.slot:
+            label, slots = label_with(label, target.slot), self.slots
         argv = (
             str(self.wish),
             str(self.slack),
             str(self.ttl),
-            self.label,
+            label,
             self.old,
             self.opener,
             str(self.waits),
             *target.fields,
-            *target.names,
+            *target.entries,
         )
-        if self.slots:
-            argv += (str(self.slots),)
+        if slots:
+            argv += (str(slots),)
         return (target.fences, target.held, target.waits, *target.keys), argv
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
@@ -245,7 +250,7 @@ class Acquire(NamesRequest):
             node,
             NO,
             left=seconds_left(left),
-            holder=without_limit(as_text(label))[:LABEL],
+            holder=shown_label(as_text(label))[:LABEL],
             owner=owner.decode("ascii"),
             which=which,
             reason=reason,
@@ -328,7 +333,7 @@ class Extend(Request):
             keys += lease.target.keys
         argv: list[str] = []
         for nonce, target, ttl in self.leases:
-            argv += [nonce, str(ttl), str(len(target.names)), *target.names]
+            argv += [nonce, str(ttl), str(len(target.keys)), *target.entries]
         return tuple(keys), tuple(argv)
 
     @property
@@ -369,7 +374,7 @@ def _revoked_in(items: object, count: int) -> dict[int, str] | None:
     which, texts = items[::2], items[1::2]
     if not (all(is_count(each, count - 1) for each in which) and all(map(is_bytes, texts))):
         return None
-    shown = [without_limit(as_text(text))[:REVOKED_TEXT] for text in texts]
+    shown = [shown_label(as_text(text))[:REVOKED_TEXT] for text in texts]
     return dict(zip(which, shown, strict=True))
 
 
@@ -394,9 +399,9 @@ class Heal(NamesRequest):
         return (target.fences, target.held, *target.keys), (
             str(self.fence),
             str(self.ttl),
-            self.label,
+            label_with(self.label, target.slot),
             *target.fields,
-            *target.names,
+            *target.entries,
         )
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
@@ -427,13 +432,13 @@ class Release(NamesRequest):
         return (target.held, target.waits, *target.keys, *target.queues), (
             str(self.reserve),
             self.flags,
-            *target.names,
+            *target.entries,
         )
 
     @property
     def flags(self) -> str:
         """Return a digit for each name: 0 wake nobody, 1 wake."""
-        wake, count = self.wake, len(self.target.names)
+        wake, count = self.wake, len(self.target.keys)
         if wake is None:  # as nearly always
             return "1" * count
         return "".join(["1" if i in wake else "0" for i in range(count)])
@@ -443,12 +448,12 @@ class Release(NamesRequest):
             return None
         _, outcome, woken, *more = reply
         if outcome == self.done:
-            return _told_why(freed(node, woken), more)
+            return _with_reason(freed(node, woken), more)
         gone = outcome == b"GONE" and not more
         return Vote(node, NO, reason=GONE, woken=woken) if gone else None
 
 
-@functools.lru_cache(maxsize=1024)  # one for many releases, as ``quorum.counting``
+@functools.lru_cache(maxsize=1024)  # one for many releases, as ``quorum.with_majority``
 def freed(node: str, woken: int) -> Vote:
     """Return the vote of a node that released, with for how many names it found a waiter."""
     return Vote(node, YES, woken=woken)
@@ -464,10 +469,10 @@ class Rest(NamesRequest):
     rest: int
 
     def wire(self) -> Wire:
-        return (self.target.held, *self.target.keys), (str(self.rest), *self.target.names)
+        return (self.target.held, *self.target.keys), (str(self.rest), *self.target.entries)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        return _told_why(_counted(node, self, reply[:3]), reply[3:])
+        return _with_reason(_counted(node, self, reply[:3]), reply[3:])
 
     def later(self, seconds: float) -> Request:
         return replace(self, rest=max(1, self.rest - milliseconds(seconds)))
@@ -513,7 +518,7 @@ class Revoke(NamesRequest):
             self.why,
             "1" if self.now else "0",
             str(self.least),
-            *target.names,
+            *target.entries,
         )
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
@@ -545,16 +550,16 @@ class Complete(NamesRequest):
     granted: int = 0
 
     def usual_reply(self) -> bytes:
-        count = len(self.target.names)
+        count = len(self.target.keys)
         return f"*3\r\n$32\r\n{self.nonce}\r\n$8\r\nRECORDED\r\n:{count}\r\n".encode()
 
     def wire(self) -> Wire:
         target, life = self.target, (str(self.life), str(self.at), self.label, str(self.granted))
-        return (target.held, *target.keys), (*life, *target.names)
+        return (target.held, *target.keys), (*life, *target.entries)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         end = 2 if reply[1] == b"GONE" else len(reply)
-        return _told_why(_counted(node, self, reply[:end]), reply[end:])
+        return _with_reason(_counted(node, self, reply[:end]), reply[end:])
 
 
 # -- marking queued tasks ---------------------------------------------------------------------
@@ -636,10 +641,10 @@ class Look(Request):
     """Tell how long a name is still taken, and note that it has a waiter; a vote has ``left``.
 
     Attributes:
+        target: the names; or a slot of a limited lock: it is about all of them, and the result is
+            ``slots_left``.
         which: the index of the name.
         waits: the milliseconds for which the node believes that.
-        slots: how many slots the lock has of which the name is one: it is about all of them, and
-            the result is ``slots_left``. 0: it is no slot.
     """
 
     command = Command.LOOK
@@ -648,12 +653,16 @@ class Look(Request):
     target: LockKeys
     which: int
     waits: int
-    slots: int = 0
+
+    @property
+    def slots(self) -> int:
+        """Return of how many slots it tells; 0: of none."""
+        return 0 if self.target.slot is None else self.target.slot.of
 
     def wire(self) -> Wire:
         return (self.target.waits, self.target.keys[self.which]), (
             str(self.waits),
-            self.target.names[self.which],
+            self.target.entries[self.which],
             *((str(self.slots),) if self.slots else ()),
         )
 
@@ -716,7 +725,7 @@ class MemoryLimit(NamedTuple):
 
 @message
 class Survey(Request):
-    """Describe held locks, marks or records; the result is a ``Page``.
+    """Describe held locks, marks or records; the result is a list of ``Page``.
 
     Attributes:
         index, waits: the keys of the index of which a page is read, and of the index of waiters.
@@ -724,6 +733,7 @@ class Survey(Request):
         most: the number of names on a page, at most; 0: ``names`` are looked up instead.
         each: the milliseconds at which each node's page begins, for pages.
         patience: seconds; see ``Request.patience``.
+        more: the keys of other indexes, of each of which a page is read as well.
     """
 
     command = Command.SURVEY
@@ -735,24 +745,27 @@ class Survey(Request):
     most: int = 0
     names: Sequence[str] = ()
     patience: float = 0.0
+    more: Sequence[str] = ()
 
     def wire(self) -> Wire:
-        return (self.index, self.waits), (self.prefix, str(self.most), *self.names)
+        argv = (self.prefix, str(self.most), *self.names)
+        return (self.index, self.waits, *self.more), argv
 
     @property
     def count(self) -> int:
-        return len(self.names) or self.most
+        return len(self.names) or self.most * (1 + len(self.more))
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        if (items := items_of(self, reply, 2)) is None:
+        if (items := items_of(self, reply, 2 + 2 * len(self.more))) is None:
             return None
-        rows, after = items
-        fits = isinstance(rows, list) and len(rows) <= self.count and all(map(_is_row, rows))
-        return (
-            Vote(node, YES, result=Page(rows, after))
-            if fits and is_count(after, MOST_NUMBER)
-            else None
-        )
+        most, pages = len(self.names) or self.most, list(map(Page, items[::2], items[1::2]))
+        for page in pages:
+            rows, after = page.rows, page.after
+            if (type(rows), type(after)) != (list, int) or not 0 <= after <= MOST_NUMBER:
+                return None
+            if len(rows) > most or not all(map(_is_row, rows)):
+                return None
+        return Vote(node, YES, result=pages)
 
 
 @message
@@ -779,24 +792,21 @@ class Memory(Request):
             return emptied
         items = items_of(self, reply, 1)
         facts = items[0] if items else None
-        if not (isinstance(facts, list) and len(facts) == 4):  # noqa: PLR2004 - as unpacked
+        if not isinstance(facts, list) or tuple(map(type, facts)) != MEMORY:
             return None
-        limit, policy, evicted, waiting = facts
-        fits = is_count(limit, MOST_NUMBER) and is_count(evicted, MOST_NUMBER)
-        if not (fits and is_bytes(policy) and is_count(waiting, self.most)):
+        told = MemoryLimit(*facts)
+        numbers = told.limit, told.evicted, told.waiting
+        if min(numbers) < 0 or max(numbers) > MOST_NUMBER or told.waiting > self.most:
             return None
-        return Vote(node, YES, result=MemoryLimit(limit, policy, evicted, waiting))
+        return Vote(node, YES, result=told)
 
 
 def _is_row(row: object) -> bool:
-    if not (isinstance(row, list) and len(row) == ROW):
+    if not isinstance(row, list) or tuple(map(type, row)) != ROW:
         return False
-    name, kind, owner, left, number, label, waited = row
-    if not all(map(is_bytes, (name, kind, owner, number, label))):
-        return False
-    if not (kind in KINDS and is_pttl(left) and is_count(waited, 1)):
-        return False
-    return OWNER(owner) is not None and (number == b"" or number.isdigit())
+    _, kind, owner, left, number, _, waited = row
+    fits = kind in KINDS and left >= -2 and 0 <= waited <= 1  # noqa: PLR2004 - as ``is_pttl``
+    return fits and OWNER(owner) is not None and (number == b"" or number.isdigit())
 
 
 COMMANDS: Final[Sequence[type[Request]]] = (
