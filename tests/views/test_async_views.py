@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -24,9 +22,6 @@ from .shop.served import UVICORN, Shop, served
 
 TTL = 600.0  # seconds for which a key stays that nobody takes back
 SOON = 60.0  # seconds in which a key is taken back, on a busy machine too
-CLIENTS = 400
-AT_ONCE = 20
-NAMES = 5
 
 
 @pytest.fixture(scope="module")
@@ -177,37 +172,3 @@ def test_a_client_that_disconnects_from_a_real_server_leaves_nothing(servers, tm
     with far_away(servers, 0.01) as (alias, _), served(UVICORN, tmp_path, alias) as shop:
         asyncio.run(visitors(shop))
     assert entries(tmp_path) == 2
-
-
-@pytest.mark.nightly
-def test_clients_that_disconnect_from_a_real_server_leave_nothing(servers, tmp_path):
-    """Clients of uvicorn leave while the lock is taken, held or refused: nothing stays."""
-    chance = random.Random(1)
-    statuses: Counter[int] = Counter()
-
-    async def crowd(shop: Shop) -> None:
-        longest = 0.12  # seconds; then what it takes here, to leave in the middle of things
-        for _ in range(CLIENTS // AT_ONCE):
-            found = await asyncio.gather(
-                *(
-                    visit(shop, f"n{chance.randrange(NAMES)}", chance.uniform(0, longest))
-                    for _ in range(AT_ONCE)
-                )
-            )
-            statuses.update(found)
-            longest *= 0.8 if found.count(409) > AT_ONCE / 4 else 1.25
-            await nothing_is_locked(servers)
-
-    with (
-        far_away(servers, 0.01) as (alias, _),
-        served(UVICORN, tmp_path, alias) as shop,
-    ):
-        asyncio.run(crowd(shop))
-        entered = entries(tmp_path)
-        for number in range(NAMES):  # and the next caller gets in
-            asyncio.run(gets_in(shop, f"n{number}", tmp_path))
-        assert entries(tmp_path) == entered + NAMES
-    assert entered > CLIENTS / 20
-    assert entered < statuses[0]  # some left while the lock was being taken
-    assert statuses[409] > CLIENTS / 20
-    assert set(statuses) == {0, 409}

@@ -674,26 +674,6 @@ def test_an_async_class_is_locked_while_its_handler_runs():
 # -- clients that go away --------------------------------------------------------------------------
 
 
-def test_a_client_that_leaves_while_the_view_runs():
-    """The view is cancelled, and the name is free."""
-
-    @single_flight("order")
-    async def view(request):
-        entered.append(request.lease)
-        await asyncio.Event().wait()
-
-    async def main() -> None:
-        client = await visiting()
-        await asyncio.to_thread(eventually, lambda: entered)
-        await leaves(client)
-        assert entered[0].ended
-        await asyncio.to_thread(eventually, lambda: is_free("order"))
-
-    entered: list[Any] = []
-    with urls(path("", view)):
-        asyncio.run(main())
-
-
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_a_client_that_leaves_while_a_stream_is_sent(kind):
     """The stream is closed, and with it the lock."""
