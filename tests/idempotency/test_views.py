@@ -449,6 +449,9 @@ def test_functions_name_key_and_scope(kind):
     chosen = key if kind == "plain" else akey
     shop = Shop(idempotent(key=chosen, scope=chosen)(order))
     assert_same(shop.send(None, **{"X-Order": "5"}), shop.send(None, **{"X-Order": "5"}))
+    shop = Shop(idempotent(key=lambda _: ["a", "b"], scope="all")(order), raises=True)
+    with pytest.raises(TypeError, match="key= must return one text, not 2"):
+        shop.send(None)
 
 
 # -- what is stored --------------------------------------------------------------------------------
@@ -636,6 +639,10 @@ def test_headers_are_chosen():
     shop = Shop(anybody(order, headers=["LOCATION"]))
     shop.send()
     assert set(shop.send().headers) == {"Location", "Content-Type", "Idempotency-Replayed"}
+    bare = HttpResponse(status=204)
+    del bare["Content-Type"]
+    shop = Shop(anybody(lambda _: bare))
+    assert_same(shop.send("bare"), shop.send("bare"))
 
 
 # -- at the same time ------------------------------------------------------------------------------

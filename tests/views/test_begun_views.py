@@ -114,7 +114,7 @@ BEGIN: tuple[Callable[..., Any], ...] = (
     *(first, single, calling, calling_unlocked, templated),
     *(asingle, acalling),
 )
-urlpatterns = [path(f"{each.__name__}/", each) for each in (*BEGIN, inner)]
+urlpatterns: list[Any] = [path(f"{each.__name__}/", each) for each in (*BEGIN, inner)]
 urlpatterns += [path("drf/calling/", Calling.as_view()), path("ninja/", api().urls)]
 ask = functools.partial(asking.ask, __name__)
 USES = pytest.mark.parametrize("use", ["sync", "async"])

@@ -86,6 +86,8 @@ def test_the_lock_is_around_the_transaction_and_behind_the_token(site):
         assert ask("/api/orders/7/pay", user=6).status_code == 200
         assert ask("/api/orders/7/pay", user="nobody").status_code == 401
         assert ask("/api/orders/7/apay").status_code == 409
+        of_a_form = Client().post("/api/orders/7/apay", headers={"Authorization": "Bearer 5"})
+        assert of_a_form.headers["Content-Type"] == "application/problem+json"
     assert ask("/api/orders/7/apay").json() == {"lease": "pay:user:5:7"}
     assert ask("/api/orders/7/ship").json() == {"in": {"orders": False}}
 

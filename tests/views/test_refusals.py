@@ -549,12 +549,6 @@ async def awaited(request: Any) -> HttpResponse:
         return HttpResponse("ran")
 
 
-@single_flight("outer")
-def inside(request: Any) -> HttpResponse:
-    """A view with a lock of its own, and another one."""
-    return plain(request)
-
-
 class Mine(RedlockMiddleware):
     """Answers of a site's own."""
 
@@ -569,13 +563,7 @@ class Awaited(RedlockMiddleware):
         return None
 
 
-urlpatterns: list[Any] = [
-    path("plain/", plain),
-    path("awaited/", awaited),
-    path("inside/", inside),
-]
-
-
+urlpatterns: list[Any] = [path("plain/", plain), path("awaited/", awaited)]
 ask = functools.partial(asking.ask, __name__)
 USES = pytest.mark.parametrize("use", ["sync", "async"])
 

@@ -43,12 +43,6 @@ FEW = {  # a few double submits to each kind of server, one after the other
     "gunicorn, gevent": soak.Scene(gunicorn("--worker-class=gevent"), *soak.FUNCTION, at_once=1),
     "uvicorn": soak.Scene(UVICORN, *soak.TASK, at_once=1),
 }
-MANY = {  # servers, and how many double submits
-    "gunicorn, 8 workers": 100,
-    "gunicorn, 8 workers, tokens": 40,
-    "gunicorn, 2 workers of gevent": 20,
-    "uvicorn, 8 workers, async": 40,
-}
 
 
 @pytest.mark.parametrize("server", FEW)
@@ -57,16 +51,6 @@ def test_a_double_submit_makes_one_order(server, redlock_embedded, tmp_path):
     outcome = soak.perform(FEW[server], redlock_embedded, tmp_path, 3, 2)
     assert outcome.wrong == []
     assert outcome.figures["orders"] == 3
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("server", MANY)
-def test_many_double_submits_make_one_order_each(server, redlock_embedded, tmp_path):
-    """The same, several at a time."""
-    scene, submits = soak.SCENES[server], MANY[server]
-    outcome = soak.perform(scene, redlock_embedded, tmp_path, submits, 20)
-    assert outcome.wrong == []
-    assert outcome.figures["orders"] == submits
 
 
 def test_duplicates_and_shared_names_are_noticed(redlock_embedded, tmp_path):

@@ -193,7 +193,7 @@ WRONG: dict[type[Exception], dict[str, list[Any]]] = {
     },
     TypeError: {
         "retry_after": ["5", asyncio.sleep],
-        "on_refused": [5, ""],
+        "on_refused": [5, "", lambda: None, HttpResponse],
         "result": [7, asyncio.sleep, lambda: "/orders/"],
         "on_lost": ["tell"],
         "methods": ["POST", [], [1]],

@@ -71,6 +71,8 @@ def test_one_more_than_may_wait_is_refused_at_once(caplog):
         decorated = single_flight("{request.path}", wait=60)(lambda request: HttpResponse())
         answers: list[Any] = [decorated(asked("/name/")) for _ in range(3)]
         assert view(asked("/other/")).status_code == 200  # its name is free
+        never_waits = single_flight("{request.path}")(lambda request: HttpResponse())
+        assert never_waits(asked("/name/")).status_code == 409
     assert [(each.status_code, each.headers["Retry-After"]) for each in answers] == [(503, "5")] * 3
     # An equal request runs, so what is said is not "try again", whatever the status.
     assert all("the result of the first request" in each.content.decode() for each in answers)
@@ -156,16 +158,17 @@ class Hourly(APIView):
     [hourly(lambda request: HttpResponse("ran")), ahourly, Hourly.as_view()],
     ids=["def", "async", "rest"],
 )
-def test_no_request_waits_for_nodes(each, monkeypatch, memory):
+def test_no_request_waits_for_nodes(each, monkeypatch):
     """Waiting is for who is held: without a majority the 503 comes at once, and not in an hour."""
 
     def asks_again(_: float) -> Sleep:
         raise AssertionError("it waits for nodes")
 
     monkeypatch.setattr(acquire, "Sleep", asks_again)
-    conf.backend("default").group.down = {0, 1, 2}
+    group: Any = conf.backend("default").group
+    group.down = {0, 1, 2}
     assert post(each).status_code == 503
-    conf.backend("default").group.down = set()
+    group.down = set()
     assert post(each).status_code == 200
 
 
