@@ -150,9 +150,9 @@ class LockKeyAdmin(ModelAdmin):
     ) -> bool:
         """Take the lock away, or let the work be done again, if the form says so; else show it."""
         fresh = {"seen": seen(backend, lock), "reason": request.POST.get("reason", "")}
-        form_of = AgainForm if lock.kind is LockStatus.DONE else ReleaseForm
+        form_of = AgainForm if lock.status is LockStatus.DONE else ReleaseForm
         shown["form"] = form_of(initial=fresh)
-        is_foreign = lock.kind is LockStatus.HELD and lock.fence is None  # there is no other way
+        is_foreign = lock.status is LockStatus.HELD and lock.fence is None  # there is no other way
         shown["deletes"] = is_foreign or "now" in request.POST
         if request.method != "POST":
             return False

@@ -1,12 +1,15 @@
 """System checks of ``REDLOCK``: what is wrong or risky, and what to do. They contact no node.
 
+What raises an error that says the same when it is first used has no check; but for E001, because
+settings are the same everywhere, and the first lock may be that of a job at night.
+
 ``manage.py check`` calls ``check_settings``, and ``check --deploy`` calls ``check_deployment`` as
 well. ``manage.py redlock_check`` asks the nodes; see ``inspection.probe``.
 
-The ids stay, because projects silence checks by them. ``celery.checks`` has E002, E005, W006 to
-W009, W027 and W028, ``tasks.checks`` E002, W008 and W030, ``fencing`` has W010 and W011,
-``views.checks`` has E004, W021, W022 and W032, and ``idempotency.checks`` has E006, W025, W026 and
-W029. W031 is for locks of tasks and views together: ``apps`` asks each module for its locks.
+The ids stay, because projects silence checks by them. ``celery.checks`` has W006, W007, W009, W027
+and W028, ``tasks.checks`` E002 and W030, ``fencing`` has W010 and W011, ``views.checks`` W032, and
+``idempotency.checks`` W025, W026 and W029. W031 is for locks of tasks and views together: ``apps``
+asks each module for its locks.
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ import re
 import ssl
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
@@ -28,7 +30,6 @@ from django.core.cache import DEFAULT_CACHE_ALIAS
 from django.core.exceptions import ImproperlyConfigured
 from redis.connection import Connection, parse_url
 
-from django_redlock.core.names import did_you_mean
 from django_redlock.nodes.address import SCHEMES, Address, from_options
 
 from . import conf
@@ -36,18 +37,13 @@ from .core.policy import looks_like_milliseconds
 from .core.reasons import CHECKS
 from .leases.lease import RENEWALS
 from .locks.lock import decorated
-from .locks.options import Options
-from .transactions import no_database
 
 E001: Final = "django_redlock.E001"  # a setting that is wrong
-E003: Final = "django_redlock.E003"  # an alias, ttl or min_hold that no lock can have
 W001: Final = "django_redlock.W001"  # a password in a URL
 W002: Final = "django_redlock.W002"  # an even number of nodes
-W003: Final = "django_redlock.W003"  # no setting REDLOCK
 W004: Final = "django_redlock.W004"  # --deploy: nodes in memory
 W005: Final = "django_redlock.W005"  # --deploy: several nodes without the restart guard
 W012: Final = "django_redlock.W012"  # two nodes
-W013: Final = "django_redlock.W013"  # one server by two names
 W014: Final = "django_redlock.W014"  # a TTL too short for NODE_TIMEOUT
 W015: Final = "django_redlock.W015"  # a MAX_HOLD below TTL
 W016: Final = "django_redlock.W016"  # a cache in the database of a node
@@ -81,27 +77,12 @@ def check_deployment(**_: Any) -> list[checks.CheckMessage]:
     return documented(_check_deployment())
 
 
-@checks.register(checks.Tags.security)
-def check_functions(**_: Any) -> list[checks.CheckMessage]:
-    """Report E003 of the functions under ``@redlock`` that have been imported."""
-    found = [(_name(each), *lock) for each, lock in tuple(decorated.items())]
-    return documented(
-        message
-        for name, alias, _, options in sorted(found, key=lambda each: each[0])
-        for message in check_options(f"{name} fails in each call", alias, options)
-    )
-
-
 def known_locks() -> Iterator[KnownLock]:
     """Yield the locks of functions under ``@redlock``, for the check of limits."""
-    for function, (alias, names, options) in tuple(decorated.items()):
-        where = _name(function)
-        yield from of_names(where[0].lower() + where[1:], alias, names, options.limit)
-
-
-def _name(function: Any) -> str:
-    module = getattr(function, "__module__", "")
-    return f"The function {module}.{getattr(function, '__qualname__', type(function).__name__)}"
+    for function, (alias, names, limit) in tuple(decorated.items()):
+        module = getattr(function, "__module__", "")
+        name = getattr(function, "__qualname__", type(function).__name__)
+        yield from of_names(f"the function {module}.{name}", alias, names, limit)
 
 
 def documented(found: Iterable[checks.CheckMessage]) -> list[checks.CheckMessage]:
@@ -113,32 +94,6 @@ def documented(found: Iterable[checks.CheckMessage]) -> list[checks.CheckMessage
         if app == "django_redlock" and address not in (each.hint or ""):
             each.hint = f"{each.hint or ''} See {address}".lstrip()
     return messages
-
-
-def check_using(broken: str, using: str | None) -> Messages:
-    """Report a database that there is not, in a sentence that begins with what is broken by it."""
-    if using is not None and (problem := no_database(using)):
-        hint = "Correct using= there, or DATABASES."
-        yield checks.Error(f"{broken}: {problem}.", hint=hint, id=E003)
-
-
-def check_options(where: str, alias: str, options: Options) -> Messages:
-    """Yield E003 where no lock with the options of a view, a task or a function can be taken.
-
-    If ``REDLOCK`` itself is wrong or missing, its own checks tell of that.
-
-    Args:
-        where: what has such a lock, and what becomes of it.
-        alias: the alias of the lock.
-        options: of the lock.
-    """
-    problem = _problem(alias, options)
-    if problem:
-        yield checks.Error(
-            f"{where}: {problem}.",
-            hint="Correct alias=, ttl= or min_hold= there, or REDLOCK.",
-            id=E003,
-        )
 
 
 class KnownLock(NamedTuple):
@@ -198,42 +153,10 @@ def _check_limits(locks: Iterable[KnownLock]) -> Messages:
             )
 
 
-def _problem(alias: str, options: Options) -> str:
-    try:
-        known = list(conf.aliases())
-    except ImproperlyConfigured:
-        return ""
-    if known and alias not in known:
-        return conf.no_alias(alias, known)
-    with suppress(ImproperlyConfigured):
-        backend = conf.backend(alias)
-        try:
-            backend.check_ttl(backend.ttl if options.ttl is None else options.ttl)
-            backend.check_min_hold(options.min_hold or 0.0)
-        except ValueError as error:
-            return str(error)
-    return ""
-
-
 def _check_settings() -> Messages:
-    if getattr(settings, "REDLOCK", {}) == {}:
-        yield checks.Warning(
-            "The app django_redlock is installed, and REDLOCK names no nodes: every lock raises "
-            "ImproperlyConfigured.",
-            hint=f"Set REDLOCK = {conf.EXAMPLE}.",
-            id=W003,
-        )
+    if not hasattr(settings, "REDLOCK"):
         return
-    known = list(_aliases())
-    aliases = [alias for alias, _ in known]
-    if "default" not in aliases and any(did_you_mean(each, ["default"]) for each in aliases):
-        yield checks.Error(
-            f"REDLOCK has no alias 'default', whose nodes redlock(...) asks, and has "
-            f"{', '.join(map(repr, aliases))}: is the name misspelt?",
-            hint="Write 'default'.",
-            id=E001,
-        )
-    for alias, error in known:
+    for alias, error in _aliases():
         if error is not None:
             yield checks.Error(
                 str(error),
@@ -242,7 +165,7 @@ def _check_settings() -> Messages:
             )
             continue
         values, addresses = conf.values_of(alias), conf.addresses_of(alias)
-        yield from _check_nodes(alias, values["NODES"], addresses)
+        yield from _check_nodes(alias, values["NODES"])
         if len(values["NODES"]) > 1 and values["FAILOVER"]:
             yield checks.Warning(
                 f"REDLOCK[{alias!r}]['FAILOVER'] is True with {len(values['NODES'])} nodes: a "
@@ -295,11 +218,11 @@ def _aliases() -> Iterator[tuple[str, ImproperlyConfigured | None]]:
         yield "", error
 
 
-# -- the nodes: how many, which of them are one server, passwords in their URLs -------------------
+# -- the nodes: how many, and passwords in their URLs ---------------------------------------------
 
 
-def _check_nodes(alias: str, nodes: Sequence[object], addresses: Sequence[Address]) -> Messages:
-    """Yield W001, W002, W012 and W013; nodes in memory have no addresses."""
+def _check_nodes(alias: str, nodes: Sequence[object]) -> Messages:
+    """Yield W001, W002 and W012."""
     where, count, two = f"REDLOCK[{alias!r}]['NODES']", len(nodes), 2
     if any(_has_password(node) for node in nodes):
         yield checks.Warning(
@@ -320,17 +243,6 @@ def _check_nodes(alias: str, nodes: Sequence[object], addresses: Sequence[Addres
             hint="Use an odd number of nodes: 1, 3 or 5.",
             id=W002,
         )
-    # conf refuses two entries with the same text. No name is looked up here.
-    servers = [_server(address) for address in addresses]
-    for position, server in enumerate(servers):
-        first = servers.index(server)
-        if first != position:
-            yield checks.Warning(
-                f"{where}[{position}] ({addresses[position].label}) is the same server as "
-                f"NODES[{first}] ({addresses[first].label}), by another name: it has no vote.",
-                hint="Name another server, or remove it: a majority needs independent nodes.",
-                id=W013,
-            )
 
 
 def _has_password(node: object) -> bool:

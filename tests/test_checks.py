@@ -1,11 +1,10 @@
-"""The system checks W012 to W020, and E003 of functions.
+"""The system checks W012 to W023.
 
 Those before are in ``tests/test_bad_input.py``.
 """
 
 from __future__ import annotations
 
-import gc
 import socket
 import ssl
 from collections.abc import Iterator
@@ -21,8 +20,8 @@ from django.test import override_settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_redlock import checks, redlock
-from django_redlock.checks import check_deployment, check_functions, check_settings
+from django_redlock import checks
+from django_redlock.checks import check_deployment, check_settings
 from tests.support.addresses import explained
 
 SECRET = "s3cr3t"
@@ -69,38 +68,6 @@ def test_w012_two_nodes():
     assert "when either is down, no lock can be taken" in message.msg
     assert ids(NODES=[*THREE, "redis://d"]) == ["W002"]
     assert ids(NODES=THREE[:1]) == []
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("redis://localhost:6379/0", "redis://127.0.0.1/1"),
-        ("redis://localhost", "redis://[::1]/0"),
-        ("redis://127.0.0.1", "redis://[::ffff:127.0.0.1]"),
-        ("redis://node-1.example.com", "redis://node-1.example.com.:6379"),
-        ("redis://[2001:db8::1]", "rediss://[2001:db8:0:0::1]"),
-        ("unix:///run/a.sock", "unix:///run//a.sock"),
-        ("unix:///run/a.sock", "unix:///run/../run/a.sock?db=2"),
-    ],
-)
-def test_w013_one_server_by_two_names(one, other):
-    """django_redlock.W013: the same server by another name is found without looking names up."""
-    (message,) = told(NODES=[{"URL": one, "PASSWORD": SECRET}, "redis://b", other])
-    assert message.id == checks.W013
-    assert "NODES'][2]" in message.msg
-    assert "NODES[0]" in message.msg
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        ["redis://127.0.0.1", "redis://127.0.0.2", "redis://localhost:6380"],
-        ["redis://a", "redis://a:6380", "unix:///a"],
-    ],
-)
-def test_w013_is_not_for_different_servers(nodes):
-    """Another port, and another address of this machine, may be another server."""
-    assert ids(NODES=nodes) == []
 
 
 def test_w014_a_ttl_that_a_request_uses_up():
@@ -338,38 +305,3 @@ def test_no_check_contacts_anybody(monkeypatch):
     for url in (nodes[0], nodes[2], caches["locks"]["LOCATION"]):  # who does contact them is seen
         with pytest.raises(redis.ConnectionError, match="a check contacts"):
             redis.Redis.from_url(str(url), retry=Retry(NoBackoff(), 0)).ping()
-
-
-# -- functions under a lock ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("template", "problem"),
-    [
-        (redlock.using("defualt"), "REDLOCK has no alias 'defualt' (did you mean 'default'?); it"),
-        (redlock.using(ttl=90), "ttl=90 is above MAX_TTL"),
-    ],
-)
-def test_e003_a_function_that_nobody_can_call(template, problem):
-    """django_redlock.E003: a decorator is looked at when its module has been imported."""
-
-    def plain(pk: int) -> None: ...
-
-    async def coroutine() -> None: ...
-
-    def transactional() -> None: ...
-
-    def right() -> None: ...
-
-    kept = [template("x:{pk}")(plain), template("x")(coroutine), redlock("x")(right)]
-    kept.append(template("x").atomic()(transactional))
-    with configured():
-        found = [each for each in check_functions() if f"{__name__}.test_e003" in each.msg]
-    assert [each.id for each in found] == [checks.E003] * 3
-    for name, message in zip(("coroutine", "plain", "transactional"), found, strict=True):
-        assert f"<locals>.{name} fails in each call: {problem}" in message.msg
-        assert explained(message.hint)
-    del kept, plain, coroutine, transactional
-    gc.collect()
-    with configured():
-        assert not [each for each in check_functions() if f"{__name__}.test_e003" in each.msg]

@@ -19,7 +19,6 @@ from itertools import pairwise
 from typing import Any, Final
 
 from celery import Task, _state, current_app
-from celery.backends.base import DisabledBackend
 from celery.schedules import crontab, schedule
 from celery.signals import celeryd_after_setup, import_modules
 from django.conf import settings
@@ -27,18 +26,14 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import conf
-from django_redlock.checks import KnownLock, check_options, check_using, documented, of_names
-from django_redlock.work.plan import OF_DJANGO, Plan, djangos_task, plan_of
+from django_redlock.checks import KnownLock, documented, of_names
+from django_redlock.work.plan import OF_DJANGO, Plan, plan_of
 
 from .backoff import visibility_timeout
 from .publishing import seconds_queued
-from .task import LockedTask, lets_copies_in
 
-E002: Final = "django_redlock.E002"  # a task whose decorator, class or backend is not for it
-E005: Final = "django_redlock.E005"  # tasks that cannot be imported or made
 W006: Final = "django_redlock.W006"  # a task that outlives its lock
 W007: Final = "django_redlock.W007"  # a task that outlives the visibility timeout
-W008: Final = "django_redlock.W008"  # no result to return for a duplicate
 W009: Final = "django_redlock.W009"  # acks_late without reject_on_worker_lost
 W027: Final = "django_redlock.W027"  # a task on Celery's default app
 W028: Final = "django_redlock.W028"  # a mark that outlives the period of beat
@@ -48,20 +43,14 @@ WITH_VISIBILITY: Final = ("redis", "rediss", "sentinel", "unix", "sqs")  # schem
 
 
 def check_tasks() -> list[checks.CheckMessage]:
-    """Import the modules with tasks that a worker imports, and report what is wrong with them.
-
-    E002 is for a task that needs another class, for its marks or its limit, or another decorator,
-    E003 for one whose lock nobody can have, E005 for tasks that cannot be imported or made, W006 to
-    W009, W027 and W028 for what works but is risky.
-    """
+    """Import the modules with tasks that a worker imports, and report what is risky about them."""
     before = frozenset() if _knows_an_app() else frozenset(sys.modules)
-    try:
+    package = ""
+    with suppress(Exception):  # of the project; a worker that starts shows the whole traceback
         package = _import_app()
         if _may_ask():
             _import_tasks()
             _ = current_app.tasks  # makes them
-    except Exception as error:  # noqa: BLE001 - a module of the project may raise anything
-        return [_not_imported(error), *_found()]
     return [*_found(), *documented(_without_app(package, before))]
 
 
@@ -109,15 +98,6 @@ def _import_app() -> str:
     return package
 
 
-def _not_imported(error: Exception) -> checks.CheckMessage:
-    return checks.Error(
-        "The tasks of the project cannot be imported or made, so no worker starts: "
-        f"{type(error).__name__}: {error}",
-        hint="Correct what it names. A worker that starts shows the whole traceback.",
-        id=E005,
-    )
-
-
 def _import_tasks() -> None:
     loader = current_app.loader
     # Celery's part for Django first calls django.setup(), which sets up logging anew and so may
@@ -157,22 +137,7 @@ def known_locks() -> Iterator[KnownLock]:
 
 
 def _found() -> list[checks.CheckMessage]:
-    locked = _locked()
-    found = [message for task, plan in locked for message in _impossible(task, plan)]
-    return documented([*found, *(each for pair in locked for each in _risks(*pair))])
-
-
-def _impossible(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
-    if plan.owner == OF_DJANGO and not djangos_task(task.run):
-        yield checks.Error(
-            f"The task {task.name} has the @locked_task of Django's own tasks, and fails in each "
-            "run.",
-            hint="Import it from django_redlock.celery.",
-            id=E002,
-        )
-    broken = f"The task {task.name} fails in each run"
-    yield from check_options(broken, plan.template.alias, plan.template.options)
-    yield from check_using(f"No message of the task {task.name} can be sent", plan.using)
+    return documented(message for pair in _locked() for message in _risks(*pair))
 
 
 def _risks(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
@@ -181,27 +146,12 @@ def _risks(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
     options = plan.template.options
     try:
         backend = conf.backend(plan.template.alias)
-    except ImproperlyConfigured:  # E001 and E003 say so
+    except ImproperlyConfigured:  # each run will say so
         return
     ttl = backend.ttl if options.ttl is None else options.ttl
     renew = backend.renew if options.renew is None else options.renew
     max_hold = backend.max_hold if options.max_hold is None else options.max_hold
     limit = _time_limit(task)
-    if plan.marks and not isinstance(task, LockedTask):
-        yield checks.Error(
-            f"The task {task.name} has mode={plan.mode!r}, and its class sends messages "
-            "without marks: equal messages would be queued twice.",
-            hint="Write @shared_task(base=LockedTask), or let its class inherit from it.",
-            id=E002,
-        )
-    if lets_copies_in(task, plan):
-        yield checks.Error(
-            f"The task {task.name} has limit={plan.limit} and acks_late, and its class gives "
-            "messages no number: one that is delivered again while it runs would run in another "
-            "slot.",
-            hint="Write @shared_task(base=LockedTask), or let its class inherit from it.",
-            id=E002,
-        )
     if not renew and limit > ttl:
         yield checks.Warning(
             f"The task {task.name} may run for {limit:g} s, by its time limit, and its lock ends "
@@ -213,13 +163,6 @@ def _risks(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
         yield from _of_beat(task, plan)
     if task.acks_late:
         yield from _late_risks(task, max(max_hold or 0.0, limit))
-    if plan.marks and plan.on_duplicate == "existing" and isinstance(task.backend, DisabledBackend):
-        yield checks.Warning(
-            f"The task {task.name} returns the result of the first message for a duplicate, and "
-            "its application stores no results: nobody can wait for it or see its state.",
-            hint="Set a result backend, or on_duplicate='drop', 'raise' or a function.",
-            id=W008,
-        )
 
 
 def _of_beat(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:

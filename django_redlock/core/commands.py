@@ -39,7 +39,8 @@ OWNER: Final = re.compile(rb"(?:[0-9a-f]{16})?").fullmatch  # "": the name is re
 TASK_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}").fullmatch  # in a mark
 RESERVED: Final = -3  # in the place of a pttl: the slot is reserved for a woken waiter
 SOON: Final = 0.001  # seconds that a reservation lasts, at least
-ROW: Final = 7  # items that a survey returns for a name
+ROW: Final = (bytes, bytes, bytes, int, bytes, bytes, int)  # what a survey returns for a name
+MEMORY: Final = (int, bytes, int, int)  # and of its memory
 KINDS: Final = frozenset({b"lock", b"mark", b"done", b"once"})
 
 
@@ -716,7 +717,7 @@ class MemoryLimit(NamedTuple):
 
 @message
 class Survey(Request):
-    """Describe held locks, marks or records; the result is a ``Page``.
+    """Describe held locks, marks or records; the result is a list of ``Page``.
 
     Attributes:
         index, waits: the keys of the index of which a page is read, and of the index of waiters.
@@ -724,6 +725,7 @@ class Survey(Request):
         most: the number of names on a page, at most; 0: ``names`` are looked up instead.
         each: the milliseconds at which each node's page begins, for pages.
         patience: seconds; see ``Request.patience``.
+        more: the keys of other indexes, of each of which a page is read as well.
     """
 
     command = Command.SURVEY
@@ -735,24 +737,27 @@ class Survey(Request):
     most: int = 0
     names: Sequence[str] = ()
     patience: float = 0.0
+    more: Sequence[str] = ()
 
     def wire(self) -> Wire:
-        return (self.index, self.waits), (self.prefix, str(self.most), *self.names)
+        argv = (self.prefix, str(self.most), *self.names)
+        return (self.index, self.waits, *self.more), argv
 
     @property
     def count(self) -> int:
-        return len(self.names) or self.most
+        return len(self.names) or self.most * (1 + len(self.more))
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        if (items := items_of(self, reply, 2)) is None:
+        if (items := items_of(self, reply, 2 + 2 * len(self.more))) is None:
             return None
-        rows, after = items
-        fits = isinstance(rows, list) and len(rows) <= self.count and all(map(_is_row, rows))
-        return (
-            Vote(node, YES, result=Page(rows, after))
-            if fits and is_count(after, MOST_NUMBER)
-            else None
-        )
+        most, pages = len(self.names) or self.most, list(map(Page, items[::2], items[1::2]))
+        for page in pages:
+            rows, after = page.rows, page.after
+            if (type(rows), type(after)) != (list, int) or not 0 <= after <= MOST_NUMBER:
+                return None
+            if len(rows) > most or not all(map(_is_row, rows)):
+                return None
+        return Vote(node, YES, result=pages)
 
 
 @message
@@ -779,24 +784,21 @@ class Memory(Request):
             return emptied
         items = items_of(self, reply, 1)
         facts = items[0] if items else None
-        if not (isinstance(facts, list) and len(facts) == 4):  # noqa: PLR2004 - as unpacked
+        if not isinstance(facts, list) or tuple(map(type, facts)) != MEMORY:
             return None
-        limit, policy, evicted, waiting = facts
-        fits = is_count(limit, MOST_NUMBER) and is_count(evicted, MOST_NUMBER)
-        if not (fits and is_bytes(policy) and is_count(waiting, self.most)):
+        told = MemoryLimit(*facts)
+        numbers = told.limit, told.evicted, told.waiting
+        if min(numbers) < 0 or max(numbers) > MOST_NUMBER or told.waiting > self.most:
             return None
-        return Vote(node, YES, result=MemoryLimit(limit, policy, evicted, waiting))
+        return Vote(node, YES, result=told)
 
 
 def _is_row(row: object) -> bool:
-    if not (isinstance(row, list) and len(row) == ROW):
+    if not isinstance(row, list) or tuple(map(type, row)) != ROW:
         return False
-    name, kind, owner, left, number, label, waited = row
-    if not all(map(is_bytes, (name, kind, owner, number, label))):
-        return False
-    if not (kind in KINDS and is_pttl(left) and is_count(waited, 1)):
-        return False
-    return OWNER(owner) is not None and (number == b"" or number.isdigit())
+    _, kind, owner, left, number, _, waited = row
+    fits = kind in KINDS and left >= -2 and 0 <= waited <= 1  # noqa: PLR2004 - as ``is_pttl``
+    return fits and OWNER(owner) is not None and (number == b"" or number.isdigit())
 
 
 COMMANDS: Final[Sequence[type[Request]]] = (

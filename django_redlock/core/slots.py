@@ -53,7 +53,9 @@ def label_of(label: str) -> tuple[str, int | None]:
     Behind the label there may be why the lock was taken away.
     """
     found = _LIMIT.search(label)
-    told = found[1] if found else ""
+    if found is None:
+        return label, None
+    told = found[1]
     return without_limit(label), int(told) if 0 < len(told) <= len(str(MOST)) else None
 
 

@@ -9,15 +9,12 @@ from typing import Any, Final
 from django.apps import apps
 from django.conf import settings
 from django.core import checks
-from django.db import connections
 
 from django_redlock.checks import documented
 from django_redlock.views.lock import view_locks
 
 from .decorator import IdempotentLock
-from .records import database_of
 
-E006: Final = "django_redlock.E006"  # no database for the records
 W025: Final = "django_redlock.W025"  # a session that is another one with each request
 W026: Final = "django_redlock.W026"  # the app of idempotency without that of the package
 W029: Final = "django_redlock.W029"  # @idempotent above a check of the user
@@ -28,7 +25,7 @@ FLEETING: Final = {
 
 
 def check_idempotent() -> list[checks.CheckMessage]:
-    """Report W026, and E006, W025 and W029 of the views that have been imported."""
+    """Report W026, and W025 and W029 of the views that have been imported."""
     found = sorted(
         (each for each in view_locks if isinstance(each, IdempotentLock)),
         key=lambda each: each.line,
@@ -50,16 +47,6 @@ def _of_apps() -> Iterator[checks.CheckMessage]:
 
 def _of_view(lock: IdempotentLock) -> Iterator[checks.CheckMessage]:
     where = f"The idempotent of {lock.line}"
-    database = database_of(lock.using)
-    engine = connections.settings.get(database, {}).get("ENGINE", "")
-    if not engine or engine == "django.db.backends.dummy":
-        problem = "DATABASES has none" if engine else f"there is no database {database!r}"
-        yield checks.Error(
-            f"{where} answers each request with a 500: its records stand in the transaction of the "
-            f"view, and {problem}.",
-            hint="Name a database of DATABASES in using=. No cache can take its place.",
-            id=E006,
-        )
     session: Any = getattr(settings, "SESSION_ENGINE", "")
     if lock.by_session and session in FLEETING and apps.is_installed("django.contrib.sessions"):
         yield checks.Warning(

@@ -240,10 +240,8 @@ class IdempotentLock(ViewLock):
     """
 
     decorator: ClassVar[str] = "idempotent"
-    keyless: ClassVar[int] = 400
     example: ClassVar[str] = "idempotent()"
     module: ClassVar[str] = "django_redlock.idempotency"
-    async_has_transactions: ClassVar[bool] = True
     keep: timedelta
     required: bool
     using: str | None
@@ -269,7 +267,7 @@ class IdempotentLock(ViewLock):
         """
         marks = getattr(view, "__dict__", {})
         if PLACED in marks:
-            below = marks[PLACED].lock.decorator
+            below = marks[PLACED].decorator
             raise TypeError(
                 f"idempotent opens a transaction around the lock of {below}, which would be "
                 "released before the COMMIT: write @single_flight above @idempotent, and each once"

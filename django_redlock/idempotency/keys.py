@@ -88,16 +88,6 @@ class RequestKey(ViewKey):
         self._scope = ViewKey(template, _plain(scope) or client_of, strict=True)
         self._functions = {"key": callable(key) or key is None, "scope": not isinstance(scope, str)}
 
-    @property
-    def templates(self) -> tuple[str, ...]:
-        """All texts with fields that a request fills in."""
-        return super().templates + self._scope.templates
-
-    @property
-    def arguments(self) -> frozenset[str]:
-        """The arguments of the view that a request must have."""
-        return super().arguments | self._scope.arguments
-
     def check(self, view: Any) -> None:
         """Check both against the arguments of a view."""
         super().check(view)

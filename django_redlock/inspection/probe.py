@@ -15,6 +15,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -23,21 +24,13 @@ from hiredis import ReplyError
 from redis.connection import Connection as RedisConnection
 from redis.connection import UnixDomainSocketConnection
 
-from django_redlock.core import completion
-from django_redlock.core.commands import (
-    Acquire,
-    Claim,
-    Extend,
-    Extension,
-    Heal,
-    Look,
-    Mark,
-    Memory,
-    Release,
-    Survey,
-)
-from django_redlock.core.policy import Policy, boottime, microseconds
-from django_redlock.core.protocol import WITH_EPOCH, Request
+from django_redlock.core import hold
+from django_redlock.core import wait as waiting
+from django_redlock.core.acquire import attempt
+from django_redlock.core.commands import Extend, Extension, Memory, Survey
+from django_redlock.core.errors import LockTaken
+from django_redlock.core.policy import Policy, boottime, microseconds, milliseconds
+from django_redlock.core.protocol import WITH_EPOCH, Answer, LockKeys, Request, Steps, Vote
 from django_redlock.core.quorum import all_heard
 from django_redlock.core.reasons import Reason, ReasonCode, because, code_of, describe
 from django_redlock.nodes import admission, scripts
@@ -45,7 +38,7 @@ from django_redlock.nodes.address import Address
 from django_redlock.nodes.background import WorkerThreads, end
 from django_redlock.nodes.faults import LONGEST, Refused, complaint, why_unreached
 from django_redlock.nodes.handshake import Admission, NodeReplies, log_in, send
-from django_redlock.nodes.replies import ANOTHER
+from django_redlock.nodes.replies import ANOTHER, vote
 
 # -- the record -----------------------------------------------------------------------------------
 
@@ -174,7 +167,7 @@ class NodeReport:
     @property
     def warning(self) -> Reason | None:
         """Why it may delete locks that are held; None: it does not."""
-        return eviction([self])
+        return eviction([self]) if self.evicts else None
 
     def found(self, *more: Finding) -> NodeReport:
         """Return the report with more findings, which may take its vote."""
@@ -283,8 +276,8 @@ def probe(address: Address, expected: Expected, timeout: float) -> NodeReport:
 ROUND_TRIPS: Final = 5  # of which the quickest counts: this process may be busy
 SECTIONS: Final = (*("server", "replication", "memory", "stats", "persistence"), "keyspace")
 CONFIG: Final = ("save", "appendfsync", "repl-backlog-ttl")
-MOMENT: Final = 1000  # milliseconds for which what a probe writes lasts, if it cannot delete it
-FIRST: Final = {0: 0}  # a page of an index, from its beginning
+MOMENT: Final = 1.0  # seconds for which what a probe writes lasts, if it cannot delete it
+NAME: Final = "check"
 MISSING: Final = re.compile(r"no permissions to .+?(?= script: |$)", re.IGNORECASE)
 BRIEFLY: Final = "0.01"  # seconds; Redis 6.2 rounds 0.001 down to 0, which is for ever
 
@@ -322,14 +315,12 @@ class _Conversation:
         if facts is not None:
             age = admission.age(facts, boottime())
             question = Admission(f"{expected.prefix}fences", expected.guard, age, facts, epoch="")
-            (reply,) = self._ask(
-                None, question.command
-            )  # as a connection for locks, without a mark
+            (reply,) = self._ask(None, question.command)  # as a lock's connection, without a mark
             if isinstance(reply, ReplyError):
                 complaints.append(_said_of(reply))
             elif expected.guard and not facts.off:
                 found = found._replace(guard_left=question.read(reply)[0])
-        complaints += self._try_scripts(expected.prefix, facts)
+        complaints += self._use_a_name(expected.prefix, facts)
         return found._replace(complaints=tuple(dict.fromkeys(complaints)), tried=True)
 
     def _looks(self) -> list[admission.Look]:
@@ -344,53 +335,46 @@ class _Conversation:
             looks.append(admission.Look(clock, sent / 1e6, microseconds() / 1e6, asked, boottime()))
         return looks
 
-    def _try_scripts(self, prefix: str, facts: admission.ServerInfo | None) -> list[Reason]:
-        """Carry out what a lock, a waiter and a task do; return the errors.
+    def _use_a_name(self, prefix: str, facts: admission.ServerInfo | None) -> list[Reason]:
+        """Use a name as locks do; return the errors.
 
-        All keys begin with a name of their own, also those of the counters and the indexes, and
+        All keys begin with a text of their own, also those of the counters and the indexes, and
         are deleted in the end. So nothing that is held, counted or waited for changes.
         """
-        own = f"{prefix}check-{secrets.token_hex(8)}:"
-        policy, label, holder, waiter = Policy(size=1, prefix=own), "check", "a" * 32, "b" * 32
-        target, decided = policy.target([label]), all_heard
-        indexes, queue = (target.held, target.waits), target.queues[0]
-        mark = completion.mark_key(policy, label, [label])
-        calls: list[Request] = [
-            Survey(
-                holder, decided, f"{prefix}held", f"{prefix}waits", f"{prefix}lock:", 1, each=FIRST
-            ),
-            Look(waiter, decided, target, 0, MOMENT),
-            Acquire(holder, decided, target, 1, 0, MOMENT, label),
-            Extend(holder, decided, [Extension(holder, target, MOMENT)]),
-            Heal(holder, decided, target, 1, MOMENT, label),
-            Survey(holder, decided, *indexes, f"{own}lock:", 1, each=FIRST),
-            Memory(holder, decided, target.fences, target.waits, 1),
-            Release(holder, decided, target, MOMENT),
-            Claim(waiter, decided, queue),
-            Acquire(waiter, decided, target, 1, 0, MOMENT, label, opener=holder),
-            Release(waiter, decided, target),
-            Mark(holder, decided, policy.marks, mark, target.keys, MOMENT, label, label),
-            completion.unmark(policy, mark, holder),
-        ]
-        written = (target.fences, *indexes, policy.marks, queue)
+        policy = Policy(size=1, prefix=f"{prefix}check-{secrets.token_hex(8)}:")
+        target, history = policy.target([NAME]), facts.history if facts else ""
+        written = (target.fences, target.held, target.waits, *target.queues)
+        admit = ("EVAL", scripts.ADMIT, 1, target.fences, policy.nonce(), 0, 0, NAME, history)
         # What scripts try and do without, and what a connection and a waiter need.
         others: list[tuple[str | int, ...]] = [
-            ("ZSCORE", target.waits, label),
-            ("ZREMRANGEBYRANK", f"{own}records", 0, -1),
-            ("RPUSH", queue, holder),
-            ("BLPOP", queue, BRIEFLY),
+            ("ZSCORE", target.waits, NAME),
+            ("ZREMRANGEBYSCORE", target.waits, 0, 0),
+            ("ZREMRANGEBYRANK", target.waits, 0, -1),
+            ("RPUSH", target.queues[0], NAME),
+            ("BLPOP", target.queues[0], BRIEFLY),
             ("CLIENT", "ID"),
             ("CLIENT", "UNBLOCK", 0),
-            *(("PEXPIRE", key, MOMENT) for key in written),
-            ("DEL", *written),
+            *(("PEXPIRE", key, milliseconds(MOMENT)) for key in written),
+            ("DEL", *written, *target.keys),
         ]
         replies = self._ask(None, *(("SCRIPT", "LOAD", text) for text in scripts.TEXT.values()))
         if not any(isinstance(each, ReplyError) for each in replies):
-            history = facts.history if facts else ""
-            admit = ("EVAL", scripts.ADMIT, 1, target.fences, holder, 0, 0, label, history)
-            packed = (_packed(each, label + history) for each in calls)
-            replies = self._ask(None, admit, *packed, *others)
+            replies = self._ask(None, admit)
+            replies += self._carry_out(_as_locks_do(policy, target, prefix), NAME + history)
+            replies += self._ask(None, *others)
         return [_said_of(each) for each in replies if isinstance(each, ReplyError)]
+
+    def _carry_out(self, steps: Steps[None], epoch: str) -> list[object]:
+        """Carry out steps on this node alone, up to the first error; return the replies."""
+        replies: list[object] = [[]]
+        votes: list[Vote] | None = None
+        with suppress(StopIteration):
+            while isinstance(replies[-1], list):
+                request: Any = steps.send(votes)
+                replies += self._ask(None, _packed(request, epoch))
+                nonce = request.nonce.encode()
+                votes = [vote(request, "", nonce, replies[-1]) or Vote("", Answer.UNKNOWN)]
+        return replies
 
     def _ask(self, kind: type | None, *commands: tuple[str | int, ...]) -> list[object]:
         """Send commands at once; return their replies, among them refusals of single commands.
@@ -412,6 +396,26 @@ class _Conversation:
         if reason.code is not ReasonCode.NO_PERMISSION:
             raise Refused(reason)
         return replies
+
+
+def _as_locks_do(policy: Policy, target: LockKeys, prefix: str) -> Steps[None]:
+    """Take a name, wait for it, release it, be woken, extend it, and look at what is held."""
+    take = partial(attempt, policy, target, label=NAME, ttl=MOMENT, patient=True)
+    first, _ = yield from take()
+    _, taken = yield from take()  # by a waiter
+    if first is None or not isinstance(taken, LockTaken):
+        return
+    yield from hold.release(policy, first)
+    wakeup = yield from waiting.claim(policy, target, taken)
+    second, _ = yield from take(wakeup=wakeup)
+    if second is None:
+        return
+    leases = [Extension(second.nonce, target, milliseconds(MOMENT))]
+    yield Extend(policy.nonce(), all_heard, leases)
+    indexes = f"{prefix}held", f"{prefix}waits", f"{prefix}lock:"
+    yield Survey(policy.nonce(), all_heard, *indexes, 1, each={0: 0})
+    yield Memory(policy.nonce(), all_heard, target.fences, target.waits, 1)
+    yield from hold.release(policy, second)
 
 
 def _packed(request: Request, epoch: str) -> tuple[str | int, ...]:

@@ -82,7 +82,7 @@ def revoking(
     report = yield from surveying(backend, (name,))
     voting_or_raise(report, name)
     lock = report.locks[0]
-    if lock.kind is LockStatus.FREE and slot is None:
+    if lock.status is LockStatus.FREE and slot is None:
         yield from _refuse_slots(backend, names[0])
     refuse(lock, fence, now=now)
     return (yield from taking(backend, lock, why, now=now))
@@ -142,15 +142,15 @@ def refuse(lock: HeldLock, fence: int | None = None, *, now: bool = False) -> No
         NodesUnavailable: the nodes that do not vote decide whether it is held.
     """
     name, why = lock.quoted, ""
-    if lock.kind is LockStatus.UNCLEAR:
+    if lock.status is LockStatus.UNCLEAR:
         unclear = (
             f"{lock.on} of {lock.of} nodes have it, and those that do not vote decide whether it "
             "is held: bring them back, and try again"
         )
         raise NodesUnavailable(unclear, name=lock.name)
-    if lock.kind is LockStatus.FREE:
+    if lock.status is LockStatus.FREE:
         why = f"nobody holds {name}"
-    elif lock.kind not in ONE_OWNERS:
+    elif lock.status not in ONE_OWNERS:
         endless = sum(each is not None and each.left is None for each in lock.cells)
         left = "keys that a failed attempt has left end with their ttl"
         if endless:  # no key of ours
@@ -158,8 +158,8 @@ def refuse(lock: HeldLock, fence: int | None = None, *, now: bool = False) -> No
                 f"a key of another client never expires on {endless} of {lock.of} nodes: end that "
                 "client, and delete the key there"
             )
-        why = f"nobody holds {name} for certain: its state is {lock.kind}, and {left}"
-    elif lock.kind is LockStatus.HELD and lock.fence is None and not now:
+        why = f"nobody holds {name} for certain: its state is {lock.status}, and {left}"
+    elif lock.status is LockStatus.HELD and lock.fence is None and not now:
         why = (
             f"another client holds {name}, and cannot be told that it was taken away: with --now "
             "(now=True) its key is deleted"
@@ -179,8 +179,8 @@ def taking(backend: Backend, lock: HeldLock, why: str, *, now: bool = False) -> 
         LookupError: that holder has let go. Who surveys again may find the next holder.
     """
     target = backend.policy.target([lock.entry])
-    is_done = lock.kind is LockStatus.DONE
-    now = now or is_done or lock.kind is LockStatus.RESTING  # nobody believes in such a name
+    is_done = lock.status is LockStatus.DONE
+    now = now or is_done or lock.status is LockStatus.RESTING  # nobody believes in such a name
     owner = lock.owners[0].owner
     votes: Sequence[Vote] = yield from hold.revoke(backend.policy, target, owner, why, now=now)
     left = [vote.left for vote in votes if vote.answer is Answer.YES]

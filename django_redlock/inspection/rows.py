@@ -90,18 +90,20 @@ Row: TypeAlias = "dict[str, Any]"
 def node(node: NodeReport) -> Row:
     """Make the texts about a node; "" where it told nothing."""
     left = 0.0 if node.guard_left in (None, math.inf) else node.guard_left  # inf: not counted yet
-    why = printable(describe(node.reason or node.warning, brief=True))
-    limited = node.maxmemory_policy if node.maxmemory else "no limit"
+    state, level, warning = node.state, node.level, node.warning
+    problem = node.reason or warning
+    why = printable(describe(problem, brief=True)) if problem else ""
+    full = printable(node.maxmemory_policy or "") if node.maxmemory else "no limit"
     kept = ["append-only file"] * bool(node.append_only) + ["snapshots"] * bool(node.snapshots)
     unknown = node.append_only is node.snapshots is None
     return {
         "node": printable(node.label),
-        "state": f"{node.state}: {why}" if why else node.state.value,
-        "state_mood": "odd" if node.voting and node.warning else MOODS[node.state],
-        "badge": node.state.value,
+        "state": f"{state}: {why}" if why else state.value,
+        "state_mood": "odd" if node.voting and warning else MOODS[state],
+        "badge": state.value,
         "why": why,
-        "is": node.level or WELL,
-        "is_mood": MOODS[node.level],
+        "is": level or WELL,
+        "is_mood": MOODS[level],
         "version": printable(node.software),
         "role": printable(node.role),
         "uptime": "" if node.uptime is None else age(node.uptime),
@@ -109,7 +111,7 @@ def node(node: NodeReport) -> Row:
         "guard": f"{math.ceil(left)} s" if left else "",  # never 0 s while it has no vote
         "guard_seconds": seconds(left) if left else "",
         "clock": "" if node.clock_ahead is None else f"{node.clock_ahead:+.3f} s",
-        "full_memory": "" if node.maxmemory is None else printable(limited or ""),
+        "full_memory": "" if node.maxmemory is None else full,
         "keeps": "" if unknown else ", ".join(kept) or "nothing",
         "rights": {True: "all", False: "too few", None: ""}[node.rights],
     }
@@ -118,18 +120,19 @@ def node(node: NodeReport) -> Row:
 def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> Row:
     """Make the texts about a lock. If several owners have keys, letters tell the keys apart."""
     owners = lock.owners
-    letters = dict(zip((each.owner for each in owners), LETTERS, strict=False))
-    letters = letters if len(owners) > 1 else {}
+    letters = {}
+    if len(owners) > 1:
+        letters = dict(zip([each.owner for each in owners], LETTERS, strict=False))
     labels = [printable(each.label) or "another client" for each in owners]
-    if len(owners) > 1 and lock.kind not in ONE_OWNERS:
+    if len(owners) > 1 and lock.status not in ONE_OWNERS:
         # Nobody holds it: everybody who left a key, and on how many nodes.
         pairs = zip(labels, owners, strict=True)
-        holder = ", ".join(f"{label} on {each.on}" for label, each in pairs)
+        holder = ", ".join([f"{label} on {each.on}" for label, each in pairs])
     else:
         holder = labels[0] if labels else ""
     low, high = seconds(lock.lowest), seconds(lock.highest)
     name = printable(lock.name) + shown(lock.slot, lock.limit)
-    is_done, since, old = lock.kind is LockStatus.DONE, lock.since, lock.age
+    is_done, since, old = lock.status is LockStatus.DONE, lock.since, lock.age
     held = "" if old is None else age(old)
     if not lock.on:
         left = ""
@@ -152,8 +155,8 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> Row:
         "since": since,
         "is_done": is_done,
         "again_in": "ever" if lock.highest is None else age(lock.highest),
-        "is": lock.kind.value,
-        "is_mood": MOODS[lock.kind],
+        "is": lock.status.value,
+        "is_mood": MOODS[lock.status],
         "on": f"{lock.on} of {lock.of}",
         "on_nodes": on_nodes(lock.on, lock.of),
         "seconds_left": left,
@@ -225,7 +228,7 @@ def slots(found: Report, *, counts: bool = True) -> Iterator[str]:
     counts = counts and found.complete and not found.truncated
     for name, locks in names.items():
         limits = sorted({each.limit for each in locks if each.limit is not None})
-        held = sum(each.kind is LockStatus.HELD for each in locks)
+        held = sum(each.status is LockStatus.HELD for each in locks)
         most = f" of {limits[0]}" if len(limits) == 1 else ""
         if counts:
             yield f"{printable(name)}: {held}{most} held; slots are numbered from 0."
@@ -251,9 +254,10 @@ def notes(found: Report, wanted: Wanted) -> Iterator[str]:
         yield "More names are held than were looked at: others may match, too."
     if wanted.older_than is not None and found.locks:
         yield TAKE
-    if any(each.kind is LockStatus.DONE for each in found.locks):
+    statuses = {(each.is_lock, each.status) for each in found.locks}
+    if (True, LockStatus.DONE) in statuses:
         yield AGAIN
-    if any(not each.is_lock and each.kind is not LockStatus.FINISHED for each in found.locks):
+    if any(not is_lock and status is not LockStatus.FINISHED for is_lock, status in statuses):
         yield CLEAR
 
 
@@ -331,7 +335,7 @@ def _lock_values(lock: HeldLock, nodes: Sequence[NodeReport]) -> dict[str, Any]:
         "name": lock.name,
         "slot": lock.slot,
         "limit": lock.limit,
-        "kind": lock.kind.value,
+        "kind": lock.status.value,
         "holder": lock.holder,
         "task": lock.task,
         "id": lock.task_id,
@@ -426,7 +430,7 @@ def _samples(found: Report) -> Iterator[Sample]:
             yield "redlock_node_round_trip_seconds", node.round_trip, which
     if not found.complete:
         return
-    kinds = Counter(each.kind for each in found.locks if each.is_lock)
+    kinds = Counter(each.status for each in found.locks if each.is_lock)
     yield "redlock_names_held", kinds[LockStatus.HELD], {}
     if found.waiting is not None:
         yield "redlock_names_waited_for", found.waiting, {}
@@ -434,6 +438,6 @@ def _samples(found: Report) -> Iterator[Sample]:
     for oldest in oldest_first(found.locks)[:1]:
         yield "redlock_names_oldest_hold_seconds", oldest.age or 0.0, {}
     for state, kind in {"queued": LockStatus.QUEUED, "running": LockStatus.HELD}.items():
-        ids = {(each.task, each.task_id) for each in found.locks if each.kind is kind}
+        ids = {(each.task, each.task_id) for each in found.locks if each.status is kind}
         yield "redlock_tasks", len(ids - {("", "")}), {"state": state}
     yield "redlock_truncated", found.truncated, {}

@@ -20,19 +20,22 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, NoReturn
 
 from django_redlock.backend import Backend
 from django_redlock.core import completion
 from django_redlock.core.commands import (
     DIGITS,
+    EMPTIED,
     LABEL,
     MOST_NUMBER,
     Memory,
     MemoryLimit,
+    Page,
     Survey,
     as_text,
     seconds_left,
@@ -52,9 +55,9 @@ from .probe import PATIENCE, Health, NodeReport, eviction
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LIMIT: Final = 1000  # names shown of an index, unless told otherwise …
 MOST: Final = 10_000  # … and at most
-PAGE: Final = 1000  # names read at once …
+PAGE: Final = 1000  # names read at once, at first of all indexes together …
 LARGEST: Final = 10_000  # … and where more than that are due in the same millisecond
-PAGES: Final = 100  # read of each index at the most
+PAGES: Final = 100  # read of each index at the most, after the first
 BATCH: Final = 64  # names in one request: of the longest ones, half of what a connection takes
 AGAIN: Final = 2  # times that nodes which were only too slow are asked again
 # By index: the kind of the values that it lists, and what their keys begin with.
@@ -146,7 +149,7 @@ class HeldLock(NamedTuple):
 
     Attributes:
         name: bytes that are no UTF-8 are written as ``\xff``.
-        kind: its status.
+        status: see ``LockStatus``; ``kind`` is the same, as ``LockState`` and ``--json`` call it.
         holder: the owner's label, "" if it left none.
         fence: the owner's highest grant number; it is the lease's fence when the nodes that
             granted it agreed at once, else the fence may differ. None for other clients.
@@ -157,14 +160,14 @@ class HeldLock(NamedTuple):
         owners: all clients that have keys of it, *the owner* first: by the number of nodes.
         own: the cells of the owner.
         key: the key on the nodes, without the prefix of all keys.
-        value: the kind of value that the index lists: "lock", "mark" or "done".
+        is_lock: whether it is a lock, not a mark or a record.
         task, task_id: the task that runs, waits or has finished; "" where none is known.
         slot: which slot of a limited lock it is, from 0; None: it is a plain lock, or no lock.
         limit: how many slots there are, as *the owner* takes it; None: it did not tell.
     """
 
     name: str
-    kind: LockStatus
+    status: LockStatus
     holder: str
     fence: int | None
     on: int
@@ -175,7 +178,7 @@ class HeldLock(NamedTuple):
     owners: tuple[Owner, ...]
     own: tuple[Cell, ...]
     key: str = ""
-    value: str = "lock"
+    is_lock: bool = True
     task: str = ""
     task_id: str = ""
     slot: int | None = None
@@ -192,9 +195,9 @@ class HeldLock(NamedTuple):
         return f"{self.name!r}{shown(self.slot, self.limit)}"
 
     @property
-    def is_lock(self) -> bool:
-        """Whether it is a lock, not a mark or a record."""
-        return self.value == "lock"
+    def kind(self) -> LockStatus:
+        """The status."""
+        return self.status
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -224,9 +227,9 @@ class HeldLock(NamedTuple):
         microseconds, where the node's counter has not reached it. So the lowest number of a
         majority is nearest to the clock.
         """
-        if self.kind is LockStatus.DONE:
+        if self.status is LockStatus.DONE:
             return EPOCH + timedelta(milliseconds=self.own[0].done)
-        if self.kind is not LockStatus.HELD:
+        if self.status is not LockStatus.HELD:
             return None
         numbers = [cell.number for cell in self.own if cell.number]
         lowest = min(numbers, default=MOST_NUMBER)
@@ -244,7 +247,7 @@ class HeldLock(NamedTuple):
 
 def oldest_first(locks: Iterable[HeldLock], older_than: float = 0.0) -> list[HeldLock]:
     """Return the locks that are held for so many seconds, the oldest first."""
-    held = [lock for lock in locks if lock.kind is LockStatus.HELD]
+    held = [lock for lock in locks if lock.status is LockStatus.HELD]
     ages = [(age, lock) for lock in held if (age := lock.age) is not None and age >= older_than]
     return [lock for _, lock in sorted(ages, key=lambda pair: -pair[0])]
 
@@ -256,47 +259,37 @@ def judge(
     majority: int,
     kind: str = "lock",
 ) -> HeldLock:
-    """Classify an entry of an index by the keys of the nodes.
+    """Make the row of an entry of an index, by the keys of the nodes.
 
     A node that does not vote, by the restart guard for one, may have forgotten a key: that it has
     none says nothing.
 
     Args:
-        kind: "lock", "mark" or "done".
+        kind: "lock", "mark" or "done": the kind of value that the index lists.
     """
     before = f"{_about(kind, entry, '')[1]}, id " if kind == "mark" else ""
     cells = [cell for cell in found if cell is not None]
     labels = {cell.owner: before + cell.label for cell in cells}
     counts = Counter([cell.owner for cell in cells]).most_common()
-    owners = tuple([Owner(owner, labels[owner], on) for owner, on in counts])
+    owners = [Owner(owner, labels[owner], on) for owner, on in counts]
+    if owners and owners[0].on < majority and (last := max(cells, key=_done)).done:
+        owners.sort(key=lambda each: each.owner != last.owner)  # a record counts most, unless held
     own = tuple([cell for cell in cells if cell.owner == owners[0].owner])
-    if len(own) < majority and any(cell.done for cell in cells):  # one is enough, unless it is held
-        last = max(cells, key=lambda cell: cell.done)
-        owners = tuple(sorted(owners, key=lambda each: each.owner != last.owner))
-        own = tuple([cell for cell in cells if cell.owner == last.owner])
-    left = [cell.left for cell in own if cell.left is not None]
-    pairs = zip(found, nodes, strict=True)
-    unheard = len([1 for cell, node in pairs if cell is None and not node.voting])
-    if kind == "done" and own:  # one is enough
-        status = LockStatus.FINISHED
-    elif own and own[0].done:
-        status = LockStatus.DONE
-    elif len(own) >= majority:
-        status = LockStatus.QUEUED if kind == "mark" else _taken(own, majority)
-    elif len(own) + unheard >= majority:
-        status = LockStatus.UNCLEAR
-    elif len(owners) > 1:
-        status = LockStatus.SPLIT
-    else:
-        status = LockStatus.PARTIAL if own else LockStatus.FREE
+    status = JUDGES[kind](own, majority) if own else None
+    if status is None:
+        pairs = zip(found, nodes, strict=True)
+        unheard = sum([cell is None and not node.voting for cell, node in pairs])
+        status = _unsettled(len(own), len(owners), unheard, majority)
     # The run of a name that rests is over.
     runs = own and status not in {LockStatus.RESTING, LockStatus.DONE}
     name, task, task_id = _about(kind, entry, own[0].label if runs else "")
+    left = [cell.left for cell in own if cell.left is not None]
+    text = as_text(entry)
     return HeldLock(
-        slot=None if kind == "mark" else slot_of(as_text(entry)).slot,
+        slot=None if kind == "mark" else slot_of(text).slot,
         limit=own[0].limit if own else None,
         name=name,
-        kind=status,
+        status=status,
         holder=owners[0].label if own else "",
         fence=max([cell.number for cell in own if cell.number], default=None),
         on=len(own),
@@ -304,13 +297,47 @@ def judge(
         lowest=min(left, default=None),
         highest=max(left) if left and len(left) == len(own) else None,
         cells=tuple(found),
-        owners=owners,
+        owners=tuple(owners),
         own=own,
-        key=f"{'mark' if kind == 'mark' else 'lock'}:{as_text(entry)}",
-        value=kind,
+        key=f"{'mark' if kind == 'mark' else 'lock'}:{text}",
+        is_lock=kind == "lock",
         task=task,
         task_id=task_id,
     )
+
+
+def _judge_lock(own: Sequence[Cell], majority: int) -> LockStatus | None:
+    if own[0].done:  # on one node is enough
+        return LockStatus.DONE
+    if len(own) < majority:
+        return None
+    if [cell.number for cell in own].count(0) >= majority:
+        return LockStatus.REVOKED
+    return LockStatus.RESTING if own[0].rests else LockStatus.HELD
+
+
+def _judge_mark(own: Sequence[Cell], majority: int) -> LockStatus | None:
+    return LockStatus.QUEUED if len(own) >= majority else None
+
+
+def _judge_record(own: Sequence[Cell], majority: int) -> LockStatus:  # noqa: ARG001 - as the others
+    return LockStatus.FINISHED  # on one node is enough
+
+
+# By kind: the status by the cells of the owner; None: they do not settle it.
+JUDGES: Final = {"lock": _judge_lock, "mark": _judge_mark, "done": _judge_record}
+
+
+def _unsettled(own: int, owners: int, unheard: int, majority: int) -> LockStatus:
+    if own + unheard >= majority:
+        return LockStatus.UNCLEAR
+    if owners > 1:
+        return LockStatus.SPLIT
+    return LockStatus.PARTIAL if own else LockStatus.FREE
+
+
+def _done(cell: Cell) -> int:
+    return cell.done
 
 
 def _about(kind: str, entry: bytes, label: str) -> tuple[str, str, str]:
@@ -322,12 +349,6 @@ def _about(kind: str, entry: bytes, label: str) -> tuple[str, str, str]:
     name = slot_of(name).name
     found = TASK.search(label)
     return (name, found[1], found[2]) if found else (name, "", "")
-
-
-def _taken(own: Sequence[Cell], majority: int) -> LockStatus:
-    if [cell.number for cell in own].count(0) >= majority:
-        return LockStatus.REVOKED
-    return LockStatus.RESTING if own[0].rests else LockStatus.HELD
 
 
 def _rests(owner: str, text: str) -> bool:
@@ -385,14 +406,15 @@ class Report:
     @property
     def voting(self) -> int:
         """How many nodes vote now."""
-        return sum([node.voting for node in self.nodes])
+        return sum(map(attrgetter("voting"), self.nodes))
 
     @property
     def health(self) -> Health:
         """Whether locks can be taken, and whether a node needs attention."""
-        if self.voting == len(self.nodes):
+        voting = self.voting
+        if voting == len(self.nodes):
             return Health.OK
-        return Health.DEGRADED if self.voting >= self.majority else Health.NO_MAJORITY
+        return Health.DEGRADED if voting >= self.majority else Health.NO_MAJORITY
 
     @property
     def summary(self) -> Reason:
@@ -407,9 +429,9 @@ class Report:
 
     def _advice(self) -> Iterator[Reason]:
         replying = [node for node in self.nodes if node.heard]
-        if any(node.guard_left for node in replying):
+        if any(map(attrgetter("guard_left"), replying)):
             yield because(ReasonCode.ADVICE_GUARD)
-        if any(node.clock_off for node in replying):
+        if any(map(attrgetter("clock_off"), replying)):
             yield because(ReasonCode.ADVICE_CLOCK)
         silent = [node for node in self.nodes if not node.heard]
         if any(is_silent(node.reason) for node in silent):
@@ -487,7 +509,7 @@ def _surveying(
     told: Sequence[Vote | None] = [None] * len(reader.votes)
     if memory:
         told = asked = yield from _ask_for_memory(backend, heard(reader.votes))
-        if any(vote.code == ReasonCode.EMPTIED for vote in asked):
+        if EMPTIED in [vote.reason for vote in asked]:
             # Connected anew, this process knows that they do not vote, and for how long.
             yield from reader.run(names)
             told = yield from _ask_for_memory(backend, heard(reader.votes))
@@ -496,23 +518,24 @@ def _surveying(
     locks = [
         judge(name, cells, nodes, majority, kind) for (kind, name), cells in reader.table.items()
     ]
-    running = {lock.task_id for lock in locks if lock.kind is LockStatus.HELD}
+    running = {lock.task_id for lock in locks if lock.status is LockStatus.HELD}
+    shown = [
+        lock
+        for lock in locks
+        # What an index had may have been released before it was looked up.
+        if (lock.status is not LockStatus.FREE or lock.entry in names)
+        # A task that runs is queued no more.
+        and not (lock.status is LockStatus.QUEUED and lock.task_id in running)
+    ]
     return Report(
         backend.alias,
         nodes,
-        tuple(
-            lock
-            for lock in locks
-            # What an index had may have been released before it was looked up.
-            if (lock.kind is not LockStatus.FREE or lock.entry in names)
-            # A task that runs is queued no more.
-            and not (lock.kind is LockStatus.QUEUED and lock.task_id in running)
-        ),
+        tuple(shown),
         majority,
         truncated=reader.more or reader.beyond > 0 or reader.unsearched,
         beyond=reader.beyond,
         unsearched=reader.unsearched,
-        waiting=max((vote.result.waiting for vote in told if vote and vote.result), default=None),
+        waiting=max([vote.result.waiting for vote in told if vote and vote.result], default=None),
     )
 
 
@@ -550,6 +573,8 @@ def ask_all(backend: Backend, request: Request) -> Steps[list[Vote]]:
     votes = list((yield request))
     patient = True
     for _ in range(AGAIN):
+        if len(heard(votes)) == len(votes):
+            break
         prompt, slow = _worth_another_try(votes, backend.group.states())
         to = prompt or (slow if patient else frozenset())
         if not to:
@@ -599,6 +624,7 @@ class _Reader:
         self._backend, self._prefix = backend, backend.policy.prefix
         self._limit, self._matching, self._patience = limit, matching, patience
         self._indexes = indexes
+        self._begin: Final = dict.fromkeys(backend.policy.everyone, 0)  # of each node's first page
 
     def run(self, names: Sequence[str]) -> Steps[None]:
         """Look up these names and what matches; without any, read what the indexes list."""
@@ -609,28 +635,40 @@ class _Reader:
             ("lock", name.encode()): [None] * size for name in names
         }
         yield from self._look_up("lock", names)
-        for each in self._indexes if self._matching or not names else ():
-            yield from self._read(each)
+        if self._indexes and (self._matching or not names):
+            most = max(1, PAGE // len(self._indexes))  # of each; a next page is of one alone
+            most = most if self._matching else min(self._limit, most)
+            first, *more = self._indexes
+            request = self._request("lock:", most, index=first, more=more, each=self._begin)
+            replied = yield from self._ask(request)
+            pages = {i: self.votes[i].result for i in replied}
+            for nth, index in enumerate(self._indexes):
+                yield from self._read(index, {i: each[nth] for i, each in pages.items()}, most)
         for i in self._backend.policy.everyone - heard(self.votes):  # what it has is unknown
             for cells in self.table.values():
                 cells[i] = None
 
-    def _read(self, index: str) -> Steps[None]:
-        """Enter what an index lists: all that matches, or as many names as may be shown."""
+    def _read(self, index: str, pages: Mapping[int, Page], size: int) -> Steps[None]:
+        """Enter what an index lists: all that matches, or as many names as may be shown.
+
+        Args:
+            pages: the first page of each node.
+            size: the most names on these.
+        """
         kind, beginning = INDEXES[index]
         known = list(self.table)
-        # Pages overlap where many names are due in the same millisecond.
-        pages = PAGES if self._matching or self._limit > PAGE else 1
-        size = usual = PAGE if self._matching else min(self._limit, PAGE)
-        begin, complete = dict.fromkeys(self._backend.policy.everyone, 0), True
-        for _ in range(pages):
+        usual = PAGE if self._matching else min(self._limit, PAGE)
+        begin, complete = self._begin, True
+        for nth in range(1 + PAGES if self._matching or self._limit > size else 1):
             if not begin:
                 break
-            request = self._request(beginning, size, index=index, each=begin)
+            if nth > 0:
+                request = self._request(beginning, size, index=index, each=begin)
+                pages = {i: self.votes[i].result[0] for i in (yield from self._ask(request))}
             after = {}
-            for i in (yield from self._ask(request)):
-                page = self.votes[i].result
-                self._enter(i, page.rows, kind)
+            for i, page in pages.items():  # they overlap where many are due in a millisecond
+                if page.rows:
+                    self._enter(i, page.rows, kind)
                 if page.after > begin[i] or (page.after and size < LARGEST):
                     after[i] = page.after
                 elif page.after:
@@ -640,7 +678,12 @@ class _Reader:
             begin, size = after, LARGEST if stuck else usual
             if not self._matching and len(self.table) - len(known) > self._limit:
                 break
-        complete = complete and not begin
+        yield from self._keep(kind, known, complete=complete and not begin)
+
+    def _keep(
+        self, kind: str, known: Sequence[tuple[str, bytes]], *, complete: bool
+    ) -> Steps[None]:
+        """Keep as many new names as may be shown, and look up those that only some nodes list."""
         new = sorted(self.table.keys() - set(known), key=_order)
         self.table = {key: self.table[key] for key in [*known, *new[: self._limit]]}
         if self._matching:
@@ -648,6 +691,8 @@ class _Reader:
             self.unsearched |= not complete
         else:
             self.more |= not complete or len(new) > self._limit
+        if not new:
+            return
         replied = len(heard(self.votes))
         some = [
             _as_name(key[1])
@@ -664,7 +709,7 @@ class _Reader:
                 for name in batch:
                     if (kind, name.encode()) in self.table:
                         self.table[kind, name.encode()][i] = None
-                self._enter(i, self.votes[i].result.rows, kind, searched=False)
+                self._enter(i, self.votes[i].result[0].rows, kind, searched=False)
 
     def _request(
         self,
@@ -673,6 +718,7 @@ class _Reader:
         *,
         names: Sequence[str] = (),
         index: str = "held",
+        more: Sequence[str] = (),
         each: dict[int, int] | None = None,
     ) -> Request:
         return Survey(
@@ -684,6 +730,7 @@ class _Reader:
             most,
             names,
             0.0 if self.votes else self._patience,
+            [f"{self._prefix}{each}" for each in more],
             to=None if each is None else frozenset(each),
             each=each,
         )
@@ -873,10 +920,10 @@ def voting_or_raise(found: Report, *names: str) -> None:
 
 def state_of(lock: HeldLock) -> LockState:
     """Return the state of a name, as a survey found it."""
-    if lock.kind is LockStatus.DONE:
-        return LockState(lock.name, lock.kind, remaining=lock.highest, since=lock.since)
-    state = LockState(lock.name, lock.kind, remaining=lock.remaining)
-    if lock.kind is not LockStatus.HELD:
+    if lock.status is LockStatus.DONE:
+        return LockState(lock.name, lock.status, remaining=lock.highest, since=lock.since)
+    state = LockState(lock.name, lock.status, remaining=lock.remaining)
+    if lock.status is not LockStatus.HELD:
         return state
     return replace(state, holder=printable(lock.holder), since=lock.since, fence=lock.fence)
 
@@ -952,7 +999,7 @@ class Wanted:
         if self.older_than is not None:
             locks = oldest_first(locks, self.older_than)
         if self.problems:
-            locks = [lock for lock in locks if lock.kind in UNSETTLED]
+            locks = [lock for lock in locks if lock.status in UNSETTLED]
         return replace(found, locks=tuple(locks))
 
     @property

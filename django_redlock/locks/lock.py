@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from .leader import Told
 
 F = TypeVar("F", bound="Callable[..., Any]")
-decorated: Final[WeakKeyDictionary[Callable[..., Any], tuple[str, tuple[str, ...], Options]]] = (
+# Functions under ``@redlock``, with alias, names and limit: for the system checks.
+decorated: Final[WeakKeyDictionary[Callable[..., Any], tuple[str, tuple[str, ...], int | None]]] = (
     WeakKeyDictionary()
 )
 Source: TypeAlias = "Callable[[str], Backend]"
@@ -491,7 +492,7 @@ class Lock:
             raise TypeError(ONLY_ASYNC)
         if self._options.foreign is None:  # else the checks would compare it with the program's
             with suppress(TypeError):  # of a callable without a hash
-                decorated[function] = self._alias, self.names, self._options
+                decorated[function] = self._alias, self.names, self.limit
         if self._filled:  # by ``LockTemplate.named``: braces are of a value
             lock = Lock(
                 self._source, self._alias, self.names, self._options, template=self.template

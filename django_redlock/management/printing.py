@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -19,7 +20,7 @@ from django_redlock.inspection.rows import EXIT, MOODS, document, headline
 from django_redlock.inspection.survey import Report
 
 T = TypeVar("T", bound=Report | Examination)
-Lines: TypeAlias = Iterator[str]
+Lines: TypeAlias = list[str]
 NOTHING: Final = "-"
 STYLES: Final = {"good": "SUCCESS", "odd": "WARNING", "bad": "ERROR"}  # of Django's commands
 
@@ -95,21 +96,26 @@ class NodesCommand(BaseCommand):
         return str(getattr(self.style, style)(text)) if style else text
 
     def table(self, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Lines:
-        """Yield a table of some columns of rows, and an empty line; nothing without rows."""
+        """Return a table of some columns of rows, and an empty line; nothing without rows."""
         if not rows:
-            return
+            return []
         heads = [column.replace("_", " ") for column in columns]
-        cells = [[row[column] or NOTHING for column in columns] for row in rows]
-        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+        widths = [
+            max(len(head), *map(len, map(itemgetter(column), rows)))
+            for column, head in zip(columns, heads, strict=True)
+        ]
         widths[-1] = len(heads[-1])  # it may be a sentence
-        yield "  ".join(map(str.ljust, heads, widths)).rstrip()
-        yield "  ".join(["-" * width for width in widths])
-        for row, texts in zip(rows, cells, strict=True):
-            padded = map(str.ljust, texts, widths)
-            moods: list[str] = [row.get(f"{column}_mood", "") for column in columns]
-            both = zip(padded, moods, strict=True)
-            yield "  ".join([self.styled(*each) if each[1] else each[0] for each in both]).rstrip()
-        yield ""
+        lines = [
+            "  ".join(map(str.ljust, heads, widths)).rstrip(),
+            "  ".join(map("-".__mul__, widths)),
+        ]
+        for row in rows:
+            texts = []
+            for column, width in zip(columns, widths, strict=True):
+                text, mood = (row[column] or NOTHING).ljust(width), row.get(f"{column}_mood")
+                texts.append(self.styled(text, mood) if mood else text)
+            lines.append("  ".join(texts).rstrip())
+        return [*lines, ""]
 
 
 def write(to: OutputWrapper, text: str) -> None:

@@ -105,6 +105,7 @@ class Link:
         every = self.connections
         self._is_plain = bool(every) and not any(e.tls or e.guarded for e in every.values())
         self._left_out = [place for place in range(self._size) if place not in every]
+        self._here = [self._nodes[place] for place in every]
         self._recvs = {place: each.socket.recv for place, each in every.items()}
         self._polls: dict[tuple[int, ...], Poll] = {}
         self._orders: dict[int, Order] = {}  # by the place of the first
@@ -119,9 +120,10 @@ class Link:
     def drop(self, place: int) -> Connection:
         """Have a connection no more."""
         connection = self.connections.pop(place)
-        self._poll.unregister(connection.fileno)
-        self._unsent.discard(connection.fileno)
-        del self._places[connection.fileno]
+        if self._places.get(connection.fileno) == place:  # else it was closed, and a new one has it
+            self._poll.unregister(connection.fileno)
+            self._unsent.discard(connection.fileno)
+            del self._places[connection.fileno]
         self._changed()
         return connection
 
@@ -158,7 +160,7 @@ class Link:
             and len(asking.packed) <= LARGEST
             and (request.to is None or len(request.to) == self._size)
             and not (request.thorough or events.node_watchers or self.torn)
-            and not (any(map(KEPT, self._nodes)) or any(map(DUPLICATE, self._nodes)))
+            and not (any(map(KEPT, self._here)) or any(map(DUPLICATE, self._here)))
             and not (self._left_out and self._is_wanting())
             and not (self.owing and any(e.backlog > BACKLOG for e in self.connections.values()))
         )
@@ -605,8 +607,8 @@ class Connecting:
             if not done and not self._take(self._asking, place):
                 continue
             del self._attempts[place]
-            if done and attempt.connection is not None:
-                self._have(place, attempt.connection)
+            if done and (connection := attempt.take()) is not None:
+                self._have(place, connection)
             else:
                 self._asking.nodes[place].forgo(attempt)
 

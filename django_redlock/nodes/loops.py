@@ -318,16 +318,17 @@ class LoopConnection:
     def _opened(self, loop: asyncio.AbstractEventLoop, attempt: ConnectAttempt) -> None:
         if self._attempt is attempt:
             self._attempt = None
-        if attempt.connection is not None and not attempt.connection.fault:
+        connection = attempt.take()
+        if connection is not None and not connection.fault:
             if self.silent:
                 self.read(loop)  # perhaps this loop did not look
             if self.connection is not None and self.silent:
                 close_as_silent(self.connection)  # it answers on a new one
             if self.connection is not None and not self.connection.fault:
-                self.node.give(attempt.connection, time.monotonic())  # one is enough
+                self.node.give(connection, time.monotonic())  # one is enough
             else:
                 self._drop(loop)
-                self._have(attempt.connection, loop)
+                self._have(connection, loop)
         waiting, self._waiting = self._waiting, {}
         for asking, batch in waiting.items():
             batch.connected(asking, self._place, self.connection)

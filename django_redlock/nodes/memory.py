@@ -43,6 +43,7 @@ ONCE = re.compile(r"once::(?P<at>\d+):(?P<label>.*)", re.DOTALL)
 RECORD = re.compile(r"done::.*\([^():]+\):([A-Za-z0-9_.-]+)", re.DOTALL)  # of a task
 REVOKED = re.compile(r"revoked:([0-9a-f]{16}):(?P<label>.*)", re.DOTALL)
 LONGEST_ID: Final = 64  # characters
+INDEXES: Final = ("held", "marks", "records", "once")
 LOST: Final = -1  # the epoch of a promoted replica that was not admitted yet: of no connection
 MOST_RECORDS: Final = 10_000  # in the index of records
 DOWN: Final = because(ReasonCode.DOWN)
@@ -448,13 +449,19 @@ class MemoryNode:
     # -- reading, for the command and the pages ---------------------------------------------------
 
     def _survey(self, request: commands.Survey, start: int = 0) -> list[object]:
-        """Describe held locks, marks or records: a page of an index, or some names."""
-        prefix, names, after = request.prefix, request.names, 0
-        if request.most:
-            indexes = ("held", "marks", "records", "once")
-            entries = next(each for each in indexes if request.index.endswith(each))
+        """Describe held locks, marks or records: a page of each index, or some names."""
+        prefix, found = request.prefix, list[object](["FOUND"])
+        if not request.most:
+            return [*found, self._rows(prefix, request.names), 0]
+        for index in (request.index, *request.more):
+            entries = next(each for each in INDEXES if index.endswith(each))
             names, after = self._page(getattr(self, entries), request.most, start)
-        rows = []
+            kind = "mark:" if entries == "marks" else "lock:"
+            found += [self._rows(prefix[:-5] + kind, names), after]
+        return found
+
+    def _rows(self, prefix: str, names: Sequence[str]) -> list[object]:
+        rows: list[object] = []
         for name in names:
             described = _described(self.get(f"{prefix}{name}"), marks=prefix.endswith("mark:"))
             if described:
@@ -462,7 +469,7 @@ class MemoryNode:
                 waited = int(self.waits.get(name, 0) > int(self.clock()))
                 left = self.pttl(f"{prefix}{name}")
                 rows.append([name.encode(), kind, owner, left, number, label, waited])
-        return ["FOUND", rows, after]
+        return rows
 
     def _memory(self, request: commands.Memory, epoch: object = "") -> list[object]:
         if epoch != "" and self._was_emptied(epoch):

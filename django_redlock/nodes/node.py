@@ -1,5 +1,7 @@
 """One node: its connections, the undos it has not carried out, its vote, and its status.
 
+Nothing here is locked: who takes a connection, or an undo, out of its list or dictionary has it.
+
 A connection is of one link, loop or other caller at a time, or spare. One with an overdue reply is
 stalled: while a node has one, the node is *silent*, gets no new requests, and costs no time. When
 the reply arrives after all, the node is back.
@@ -19,7 +21,6 @@ from __future__ import annotations
 import logging
 import math
 import select
-import threading
 import time
 import weakref
 from functools import partial
@@ -114,7 +115,6 @@ class ConnectAttempt:
 
     Attributes:
         done: set when the attempt has ended.
-        connection: the connection, if the attempt succeeded.
         awaited: whether the caller still waits for it.
         wanted: ``time.monotonic`` when the caller asked for it.
         heard: ``time.monotonic`` when the node last gave a sign, or else when it was first asked
@@ -124,11 +124,19 @@ class ConnectAttempt:
 
     def __init__(self, then: Callable[[ConnectAttempt], object] | None) -> None:
         self.done = Latch()
-        self.connection: Connection | None = None
+        self._came: list[Connection] = []
         self.awaited = True
         self.wanted = time.monotonic()
         self.heard: float | None = None
         self.then = then
+
+    def bring(self, connection: Connection) -> None:
+        """Note that the attempt has succeeded."""
+        self._came.append(connection)
+
+    def take(self) -> Connection | None:
+        """Return the connection, to the first who asks; None: the attempt failed, or it is gone."""
+        return first(drain(self._came.pop))
 
     def progress(self) -> None:
         """Note that the node has given a sign, or is asked for the first one now."""
@@ -185,7 +193,6 @@ class Node:
 
     def reset(self) -> None:
         """Close and forget every socket, as a forked child must; its parent's stay as they are."""
-        self._lock = threading.RLock()  # re-entrant: a forgotten place in a queue is given up here
         self._free: list[Connection] = []
         self._stalled: list[Connection] = []
         self.undos = UndoQueue(self)
@@ -235,28 +242,27 @@ class Node:
         return connection
 
     def _take(self, now: float) -> Connection | None:
-        with self._lock:
-            if self._stalled:
-                self._read_stalled(now)
-            while not self._stalled:
-                try:
-                    connection = self._free.pop()
-                except IndexError:
-                    return None
-                if not (connection.owed or connection.guarded or connection.fault):
-                    return connection
-                if (silent := connection.silent_for(now)) > self.timeout:
-                    connection.read()
-                    silent = silence(connection, now, self.timeout)
-                if connection.fault:
-                    continue
-                if silent > self.timeout:
-                    self._stalled.append(connection)
-                    self.down_reason = no_answer(silent)
-                elif connection.guarded and now >= connection.votes_from:
-                    connection.close(GUARD_OVER)
-                else:
-                    return connection
+        if self._stalled:
+            self._read_stalled(now)
+        while not self._stalled:
+            try:
+                connection = self._free.pop()
+            except IndexError:
+                return None
+            if not (connection.owed or connection.guarded or connection.fault):
+                return connection
+            if (silent := connection.silent_for(now)) > self.timeout:
+                connection.read()
+                silent = silence(connection, now, self.timeout)
+            if connection.fault:
+                continue
+            if silent > self.timeout:
+                self._stalled.append(connection)
+                self.down_reason = no_answer(silent)
+            elif connection.guarded and now >= connection.votes_from:
+                connection.close(GUARD_OVER)
+            else:
+                return connection
         return None
 
     def take_behind(self, nonce: str) -> Connection | None:
@@ -276,9 +282,8 @@ class Node:
 
     def is_back(self) -> bool:
         """Return whether a node that was known to be down has a connection again."""
-        with self._lock:
-            if self._stalled:
-                self._read_stalled(time.monotonic())
+        if self._stalled:
+            self._read_stalled(time.monotonic())
         return not self.down_reason
 
     def replies(self) -> None:
@@ -288,9 +293,8 @@ class Node:
 
     def stall(self, connection: Connection, now: float) -> None:
         """Take a connection back on which a reply is overdue: the node is silent."""
-        with self._lock:
-            self._stalled.append(connection)
-            self.down_reason = self.down_reason or no_answer(connection.silent_for(now))
+        self._stalled.append(connection)
+        self.down_reason = self.down_reason or no_answer(connection.silent_for(now))
         if undoing_until(connection.owed) > now:
             self.work_on_undos()
 
@@ -305,9 +309,8 @@ class Node:
             return
         if connection.owed and undoing_until(connection.owed) > now:
             self.work_on_undos()
-        with self._lock:
-            self.replies()
-            self._keep(connection)
+        self.replies()
+        self._keep(connection)
 
     def _keep(self, connection: Connection) -> None:
         if len(self._free) < SPARE:
@@ -334,13 +337,12 @@ class Node:
         That reply may be an error, or never come since the connection is broken: then the undo is
         sent once more, even if no caller uses the connection again.
         """
-        with self._lock:
-            self._read_stalled(now)
-            doubtful = [each for each in self._free if each.owed or each.fault]
-            for connection in _read_each(self._free, doubtful):
-                if not connection.fault:
-                    self._free.insert(0, connection)
-            idle = (*self._free, *self._stalled)
+        self._read_stalled(now)
+        doubtful = [each for each in tuple(self._free) if each.owed or each.fault]
+        for connection in _read_each(self._free, doubtful):
+            if not connection.fault:
+                self._free.insert(0, connection)
+        idle = (*self._free, *self._stalled)
         return any(connection.owed and undoing_until(connection.owed) > now for connection in idle)
 
     def undo_later(self, undo: Undo) -> None:
@@ -372,17 +374,16 @@ class Node:
         Args:
             urgent: whether there is no majority without this node.
         """
-        with self._lock:
-            self._note_turned_away()
-            if self.down or (self.down_reason and not urgent):
-                due = self._tried + LEAST_BACKOFF if urgent else self._retry_at
-                # A thread that connects may be stuck: do not wait for it for ever.
-                trying = len(self._attempts) > 0 and now < self._tried + LONGEST_ATTEMPT
-                if trying or now < due:
-                    return None
-            self._tried = now
-            attempt = ConnectAttempt(then)
-            self._attempts.add(attempt)
+        self._note_turned_away()
+        if self.down or (self.down_reason and not urgent):
+            due = self._tried + LEAST_BACKOFF if urgent else self._retry_at
+            # A thread that connects may be stuck: do not wait for it for ever.
+            trying = len(self._attempts) > 0 and now < self._tried + LONGEST_ATTEMPT
+            if trying or now < due:
+                return None
+        self._tried = now
+        attempt = ConnectAttempt(then)
+        self._attempts.add(attempt)
         try:
             if self.threads.offer("open", partial(self._open, attempt), most=MOST_ATTEMPTS):
                 return attempt
@@ -390,9 +391,8 @@ class Node:
             self._attempts.discard(attempt)
             self.forgo(attempt)
             raise
-        with self._lock:
-            self._attempts.discard(attempt)
-            self.unopened = because(ReasonCode.NO_THREAD)
+        self._attempts.discard(attempt)
+        self.unopened = because(ReasonCode.NO_THREAD)
         return None
 
     def _open(self, attempt: ConnectAttempt) -> None:
@@ -405,21 +405,18 @@ class Node:
 
     def _is_answered(self, attempt: ConnectAttempt) -> bool:
         """Tell whether this attempt is no longer needed, or another one failed meanwhile."""
-        with self._lock:
-            forgone = not attempt.awaited and attempt.then is None
-            needless = forgone and bool(self._free)
+        forgone = not attempt.awaited and attempt.then is None
+        needless = forgone and bool(self._free)
         return needless or self._failed_at >= attempt.wanted
 
     def _opened(self, attempt: ConnectAttempt, connection: Connection | None) -> None:
-        with self._lock:
-            self._attempts.discard(attempt)
-            if connection is not None:
-                self._welcome(connection)
-                self.undos.send(connection.send, time.monotonic())
-                if attempt.awaited:
-                    attempt.connection = connection
-                else:
-                    self._keep(connection)
+        self._attempts.discard(attempt)
+        if connection is not None:
+            self._welcome(connection)
+            self.undos.send(connection.send, time.monotonic())
+            attempt.bring(connection)
+            if not attempt.awaited:
+                self.forgo(attempt)
         attempt.done.set()
         if attempt.then is not None:
             try:
@@ -443,10 +440,9 @@ class Node:
                 progress=progress,
             )
         except Exception as error:  # noqa: BLE001 - a provider of credentials may raise anything
-            with self._lock:
-                self._failed_at = time.monotonic()  # also for attempts that were wanted before
-                self._back_off(self._failed_at)
-                self.down_reason = self.unopened = why_unreached(error, tls=self._address.tls)
+            self._failed_at = time.monotonic()  # also for attempts that were wanted before
+            self._back_off(self._failed_at)
+            self.down_reason = self.unopened = why_unreached(error, tls=self._address.tls)
             return None
 
     def _back_off(self, now: float) -> None:
@@ -495,35 +491,29 @@ class Node:
         if now < at_least:
             return None
         connection = self.take(now)
-        with self._lock:
-            self._note_turned_away()
+        self._note_turned_away()
         if connection is None and (last or now >= self._retry_at):
             connection = self._connect(bool)
             if connection is not None:
-                with self._lock:
-                    self._welcome(connection)
+                self._welcome(connection)
         return connection
 
     def forgo(self, attempt: ConnectAttempt) -> None:
         """Stop waiting for an attempt; its connection will serve a later call."""
-        with self._lock:
-            attempt.awaited = False
-            connection, attempt.connection = attempt.connection, None
-            if connection is not None:
-                self._keep(connection)
+        attempt.awaited = False
+        if (connection := attempt.take()) is not None:
+            self._keep(connection)
 
     def suspect(self, attempt: ConnectAttempt) -> None:
         """Let no caller wait for the node: it has given no sign while a thread listened."""
-        with self._lock:
-            if not (attempt.done.is_set() or self._free):
-                self.down_reason = self.down_reason or self.unconnected
+        if not (attempt.done.is_set() or self._free):
+            self.down_reason = self.down_reason or self.unconnected
 
     # -- telling --------------------------------------------------------------------------------
 
     def state(self, now: float) -> NodeStatus:
         """Return the status as it is known now, without asking the node."""
-        with self._lock:
-            self._note_turned_away()
+        self._note_turned_away()
         last, reason = self._last, self.down_reason
         if self.duplicate_of and not reason:
             reason = duplicated(self.duplicate_of)
@@ -622,7 +612,6 @@ class UndoQueue:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._lock = threading.RLock()
         self.kept: dict[What, Undo] = {}
         self._bytes = 0
         self._from = -math.inf  # time.monotonic before which nothing is sent, after an error
@@ -636,15 +625,14 @@ class UndoQueue:
         kept as a new object: a thread that has just sent the earlier one does not remove it.
         """
         what, size = undo.what, _size(undo)
-        with self._lock:
-            there = self.kept.get(what)
-            if there is None:
-                self._bytes += size
-            self.kept[what] = Undo(*(there if there and there.start > undo.start else undo))
-            before = self.dropped
-            while (len(self.kept) > MOST or self._bytes > MOST_BYTES) and (old := self._oldest()):
-                self._remove(old)
-                self.dropped += 1
+        there = self.kept.get(what)
+        if there is None:
+            self._bytes += size
+        self.kept[what] = Undo(*(there if there and there.start > undo.start else undo))
+        before = self.dropped
+        while (len(self.kept) > MOST or self._bytes > MOST_BYTES) and (old := self._oldest()):
+            self._remove(old)
+            self.dropped += 1
         if self.dropped and not before:
             self._warn(
                 "%s: too many releases wait for this node; some names stay taken there until "
@@ -654,8 +642,7 @@ class UndoQueue:
     def send(self, put: Callable[[OnWire], bool], now: float, *, most: float = math.inf) -> None:
         """Send what a connection takes; the rest is kept for the next one.
 
-        Two threads may do so at the same time, and send an undo twice: that does no harm. No lock
-        is held meanwhile, for a connection that breaks calls ``add``.
+        Two threads may do so at the same time, and send an undo twice: that does no harm.
 
         Args:
             most: bytes.
@@ -669,19 +656,17 @@ class UndoQueue:
             self._remove(undo)
 
     def _oldest(self) -> Undo | None:
-        with self._lock:
-            return first(self.kept.values())
+        return first(self.kept.values())
 
     def _remove(self, undo: Undo) -> None:
         what, size, dropped = undo.what, _size(undo), 0
-        with self._lock:
-            found = self.kept.pop(what, None)
-            if found is undo:
-                self._bytes -= size
-            elif found is not None:  # it was kept again meanwhile, and goes to the end
-                self.kept.setdefault(what, found)
-            if not self.kept:
-                dropped, self._bytes, self.dropped = self.dropped, 0, 0
+        found = self.kept.pop(what, None)
+        if found is undo:
+            self._bytes -= size
+        elif found is not None:  # it was kept again meanwhile, and goes to the end
+            self.kept.setdefault(what, found)
+        if not self.kept:
+            dropped, self._bytes, self.dropped = self.dropped, 0, 0
         if dropped:
             self._warn("%s: %d releases were given up while it could not be asked", dropped)
 

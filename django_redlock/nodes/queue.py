@@ -471,7 +471,7 @@ class NodePlaces:
         connection = node.take(now)  # the thread needs its link when it is woken
         if connection is None and (attempt := node.open(now, urgent=True)) is not None:
             attempt.done.wait(self._connecting)
-            connection = attempt.connection
+            connection = attempt.take()
             if connection is None:
                 node.forgo(attempt)
         connection = connection or self._threads.take(node, now)
@@ -499,7 +499,7 @@ class NodePlaces:
                 node.give(connection, time.monotonic())
 
         def later(attempt: ConnectAttempt) -> None:
-            loop.call_soon_threadsafe(lambda: connected(attempt.connection))
+            loop.call_soon_threadsafe(lambda: connected(attempt.take()))
 
         connection = self._threads.take(node, time.monotonic())
         if connection or node.open(time.monotonic(), urgent=True, then=later) is None:

@@ -7,20 +7,19 @@ from typing import Final
 
 from django.core import checks
 
-from django_redlock.checks import KnownLock, check_options, check_using, documented, of_names
-from django_redlock.work.plan import OF_CELERY, Plan, djangos_task, locked_functions, plan_of
+from django_redlock.checks import KnownLock, documented, of_names
+from django_redlock.work.plan import Plan, djangos_task, locked_functions, plan_of
 
 from .backend import UniqueBackend
 from .backport import DUMMY, IMMEDIATE
 from .run import AnyTask
 
-E002: Final = "django_redlock.E002"  # a task whose decorator, class or backend is not for it
-W008: Final = "django_redlock.W008"  # no result to return for a duplicate
+E002: Final = "django_redlock.E002"  # a task whose backend sets no marks
 W030: Final = "django_redlock.W030"  # a retry that the backend cannot send for later
 
 
 def check_tasks() -> list[checks.CheckMessage]:
-    """Report E002, E003, W008 and W030 of the tasks that have been imported.
+    """Report E002 and W030 of the tasks that have been imported.
 
     The backends of development and tests, which run a task at once or never, are not looked at.
     """
@@ -44,17 +43,6 @@ def _locked() -> list[tuple[AnyTask, Plan]]:
 
 def _found(task: AnyTask, plan: Plan) -> Iterator[checks.CheckMessage]:
     name = f"The task {task.module_path}"
-    if plan.owner == OF_CELERY:
-        yield checks.Error(
-            f"{name} has the @locked_task of Celery's tasks, and fails in each run.",
-            hint="Import it from django_redlock.tasks.",
-            id=E002,
-        )
-        return
-    yield from check_options(
-        f"{name} fails in each run", plan.template.alias, plan.template.options
-    )
-    yield from check_using(f"{name} cannot be enqueued", plan.using)
     backend = task.get_backend()
     where, kind = f"TASKS[{task.backend!r}]", type(backend).__name__
     if isinstance(backend, (*IMMEDIATE, *DUMMY)):
@@ -67,15 +55,6 @@ def _found(task: AnyTask, plan: Plan) -> Iterator[checks.CheckMessage]:
             f"{{'BACKEND': '{type(backend).__module__}.{kind}'}}.",
             id=E002,
         )
-    if plan.marks and isinstance(backend, UniqueBackend) and not backend.tells_the_first:
-        wants_the_first = plan.on_duplicate not in {"raise", "drop"}
-        if wants_the_first:
-            yield checks.Warning(
-                f"{name} returns the result of the first task for a duplicate, and its backend "
-                f"{where} ({kind}) cannot tell it: enqueue() raises DuplicateTask.",
-                hint="Write on_duplicate='raise' or 'drop'.",
-                id=W008,
-            )
     more = ", the default with a limit" if plan.limit else ""
     if plan.on_conflict == "retry" and not backend.supports_defer:
         yield checks.Warning(

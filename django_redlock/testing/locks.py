@@ -171,7 +171,7 @@ def assert_free(*names: str, alias: str = "default", limit: int | None = None) -
         backend = conf.backend(alias)
         looked += tuple(slot for name in names for slot in slots_taken(backend, name))
     for lock in looked:
-        if lock.kind not in FREE:
+        if lock.status not in FREE:
             raise AssertionError(_sentence(lock, alias))
 
 
@@ -190,7 +190,7 @@ def assert_taken(*names: str, alias: str = "default", limit: int | None = None) 
         TypeError, ValueError: an argument makes no sense; the text says which.
     """
     for lock in _look("assert_taken", names, alias, limit):
-        if lock.kind in FREE:
+        if lock.status in FREE:
             raise AssertionError(f"{lock.quoted} of {alias!r} is free")
 
 
@@ -211,9 +211,9 @@ def _look(
 
 def _sentence(lock: HeldLock, alias: str) -> str:
     holder = f"by {printable(lock.holder)}" if lock.holder else "by a holder without a label"
-    if lock.kind is LockStatus.RESTING:
+    if lock.status is LockStatus.RESTING:
         holder = "by min_hold, though it is released"
-    if lock.kind is LockStatus.DONE:
+    if lock.status is LockStatus.DONE:
         return f"{lock.quoted} of {alias!r} is not free: its work is recorded as done"
     left = "" if lock.highest is None else f", for {lock.highest:.1f} s unless it is renewed"
     return f"{lock.quoted} of {alias!r} is taken {holder}{left}"

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from http import HTTPMethod
-from typing import Any, Final, NamedTuple, Never, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Final, Never, TypedDict, TypeVar, Unpack, overload
 
 from asgiref.sync import iscoroutinefunction
 
@@ -29,15 +29,8 @@ from .refusals import RETRY_AFTER, OnRefused, Responder, Result, RetryAfter, Wit
 
 V = TypeVar("V", bound=View)
 DECORATES: Final = "single_flight_decorates"  # of a decorator: its ViewLock
-PLACED: Final = "single_flight_placed"  # of a wrapper, and of what a decorator makes of it
+PLACED: Final = "single_flight_placed"  # of a wrapper, and what decorators copy: its ViewLock
 METHODS: Final = ("POST", "PUT", "PATCH", "DELETE")  # that are locked
-
-
-class Placed(NamedTuple):
-    """What a wrapper tells the system checks of itself."""
-
-    lock: ViewLock
-    wrapper: View  # itself: a decorator above it has copied this, by ``functools.wraps``
 
 
 class Options(TypedDict, total=False):
@@ -249,7 +242,7 @@ def _decorate(lock: ViewLock, view: Any) -> View:
     # Frameworks read annotations, and look those that are text up in the wrapper's module.
     with suppress(NameError, AttributeError, SyntaxError, TypeError, ValueError):
         wrapped.__signature__ = inspect.signature(view, eval_str=True)  # type: ignore[attr-defined]
-    wrapped.__dict__[PLACED] = Placed(lock, wrapped)
+    wrapped.__dict__[PLACED] = lock
     return wrapped
 
 

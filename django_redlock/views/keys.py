@@ -57,11 +57,12 @@ class ViewKey:
     Attributes:
         names: the names as they are written, with their fields.
         is_async: whether the key is a coroutine function.
+        strict: as given.
     """
 
     def __init__(self, template: LockTemplate, key: Key | None, *, strict: bool = False) -> None:
         self._template = template
-        self._strict = strict
+        self.strict: Final = strict
         self._function: Callable[..., Any] | None = key if callable(key) else None
         self._of_the_path = key is None
         self.is_async: Final = iscoroutinefunction(key)
@@ -69,19 +70,6 @@ class ViewKey:
         self._lock: Final = template(names)  # which checks them
         self.names: Final[tuple[str, ...]] = (names,) if isinstance(names, str) else tuple(names)
         self._made_of = "" if callable(key) else ", ".join(self.names)
-
-    @property
-    def templates(self) -> tuple[str, ...]:
-        """All texts with fields that a request fills in."""
-        return self.names
-
-    @property
-    def arguments(self) -> frozenset[str]:
-        """The arguments of the view that a request must have."""
-        if self._of_the_path or self._function is not None:
-            return frozenset()
-        named = {each for name in self.names for each in used(name)}
-        return frozenset(named - {"request", "client"})
 
     def check(self, view: Callable[..., Any] | inspect.Signature) -> None:
         """Check the key against the arguments of a view. If it takes any, any field is allowed.
@@ -115,7 +103,7 @@ class ViewKey:
             fields = _fields_of_the_path if self._of_the_path else self._fields(view)
             made_of = self._made_of
             return lambda *args, **kwargs: self._lock.filled(
-                fields(*args, **kwargs), template=made_of, strict=self._strict
+                fields(*args, **kwargs), template=made_of, strict=self.strict
             )
         if not self.is_async:
             return lambda *args, **kwargs: self._lock_of(function(*args, **kwargs))

@@ -83,8 +83,6 @@ class ViewLock:
         decorator: the name of the decorator, for texts.
         example: a call of the decorator, for texts.
         module: the module of the decorator; its ``rest_framework`` has the one for such views.
-        async_has_transactions: whether an async view runs in the transactions of ATOMIC_REQUESTS.
-        keyless: the status of the response to a request where the key identifies nothing.
         alias: the alias whose nodes decide.
         options: the options of the lock.
         key: the key of the view.
@@ -98,8 +96,6 @@ class ViewLock:
     decorator: ClassVar[str] = "single_flight"
     example: ClassVar[str] = "single_flight('pay:{pk}')"
     module: ClassVar[str] = "django_redlock.views"
-    async_has_transactions: ClassVar[bool] = False
-    keyless: ClassVar[int] = 500
 
     def __init__(
         self,

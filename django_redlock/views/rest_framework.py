@@ -102,7 +102,6 @@ def decorating(decorates: Any, actions: Collection[str] | None) -> Callable[[T],
             function.__dict__.update(cls.dispatch.__dict__)
         return view
 
-    decorate.__dict__[DECORATES] = lock
     return decorate
 
 

@@ -33,6 +33,7 @@ from django_redlock.testing import EmbeddedNodes
 from tests.support.looked_at import check, counted_votes, status
 from tests.support.loops import unguarded
 from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
 
 from .test_admin import browser, look
 from .test_release_page import form_of
@@ -268,7 +269,9 @@ def test_a_node_that_a_lock_has_not_waited_for_is_waited_for(proxies, monkeypatc
 def test_a_node_that_is_known_to_be_down_is_not_waited_for(proxies, monkeypatch):
     """A page that looks again and again costs no patience then."""
     proxies[1].cut()
-    assert status("--alias", "default")[0] == 3  # it finds out
+    assert status("--alias", "default")[0] == 3
+    group: Any = conf.backend("default").group
+    eventually(lambda: group.nodes[1].down)  # it finds out
     waited: list[int] = []
     left = Round.handshake_left
 

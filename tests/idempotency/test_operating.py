@@ -233,16 +233,6 @@ def test_a_view_that_is_right():
     assert found() == []
 
 
-@pytest.mark.parametrize("using", ["elsewhere", "default"])
-def test_without_a_database(monkeypatch, using):
-    """A cache cannot take its place."""
-    from django.db import connections
-
-    engine = {"ENGINE": "django.db.backends.dummy"}
-    monkeypatch.setitem(connections.settings, "default", connections.settings["default"] | engine)
-    assert found(using=using) == ["django_redlock.E006"]
-
-
 @pytest.mark.parametrize(
     ("engine", "scope", "ids"),
     [
@@ -295,15 +285,6 @@ def test_the_app_of_the_package_is_missing():
         ids = [each.id for each in check_idempotent()]
     assert ids[0] == "django_redlock.W026"
     assert "django_redlock.W026" not in [each.id for each in check_idempotent()]
-
-
-def test_the_checks_of_placement_name_it():
-    """Those of ``single_flight`` look at it as well."""
-    with urls(), override_settings(ROOT_URLCONF=tuple(urls_of(idempotent(scope="a")))):
-        (message,) = check_views()
-    assert message.id == "django_redlock.E004"
-    assert "idempotent(...) without a view" in message.msg
-    assert "Write idempotent()(view) there." in str(message.hint)
 
 
 def urls_of(view: Any) -> list[Any]:

@@ -126,6 +126,7 @@ def test_a_try_whose_thread_was_never_started_keeps_no_call_from_trying(three, m
     attempt = node.open(0.0, urgent=False)
     assert attempt is not None
     eventually(attempt.done.is_set)
-    assert attempt.connection is not None
-    attempt.connection.close(CLOSED)
+    connection = attempt.take()
+    assert connection is not None
+    connection.close(CLOSED)
     group.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 import time
@@ -18,6 +19,7 @@ from django_redlock.core.hold import undo
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.quorum import all_heard
 from django_redlock.leases.lease import Lease
+from django_redlock.nodes.faults import CLOSED
 from django_redlock.nodes.link import Link
 from django_redlock.nodes.round import Round
 from django_redlock.testing import EmbeddedNodes
@@ -55,6 +57,7 @@ SAMPLE = {  # of what is odd, for the fast tests
     "half of an answer and the end",
     "nothing at all",
 }
+ALL_KEPT = Edit(Link, "_is_usual", "map(KEPT, self._here)", "map(KEPT, self._nodes)")
 # A connection that has ended counts as one on which nothing has come.
 ENDLESS = Edit(Link, "_read_usual", "connection.take_in(data)", "data and connection.take_in(data)")
 
@@ -455,6 +458,38 @@ def test_what_the_general_way_must_see_to_goes_that_way(three, hinder):
     hinder(group)
     assert not link._is_usual(asking(group, grant()))
     group.nodes[1].undos.kept.clear()
+    group.close()
+
+
+@pytest.mark.parametrize("edits", [(), (ALL_KEPT,)], ids=["well", "broken"])
+def test_what_a_node_that_is_down_has_not_undone_costs_the_others_nothing(three, edits):
+    """Its releases wait for it, and requests to the others go the usual way."""
+    group = group_of(three.urls, LONG)
+    link = connected(group)
+    link.drop(2).close(CLOSED)
+    group.nodes[2].down_reason = CLOSED
+    group.nodes[2].undos.kept.update(x=None)  # type: ignore[call-overload]
+    group.nodes[2]._retry_at = math.inf
+    with with_edits(*edits):
+        assert link._is_usual(asking(group, grant())) is not bool(edits)
+    group.nodes[2].undos.kept.clear()
+    group.close()
+
+
+def test_a_new_connection_may_have_the_number_of_one_that_was_closed(three):
+    """It is closed while a request is written, and dropped at the end."""
+    group = group_of(three.urls, LONG)
+    link = connected(group)
+    old = link.connections[0]
+    link.drop(1)
+    old.close(CLOSED)
+    opened = [group.nodes[1]._connect(bool) for _ in range(8)]
+    (new,) = [each for each in opened if each is not None and each.fileno == old.fileno]
+    link.have(1, new)
+    link.drop(0)
+    assert link._places[new.fileno] == 1
+    with template(group)("number") as lease:
+        assert lease.fence > 0
     group.close()
 
 

@@ -305,7 +305,9 @@ def late_one_of_a_loop(three: EmbeddedNodes) -> bool:
         own.silent = True
         asked(before, [])
         attempt = ConnectAttempt(None)
-        attempt.connection = group.nodes[0]._connect(bool)
+        connection = group.nodes[0]._connect(bool)
+        assert connection is not None
+        attempt.bring(connection)
         own._opened(loop, attempt)
         return own.connection is before and not before.fault
 

@@ -109,7 +109,7 @@ def test_one_failure_is_the_answer_to_all_that_were_wanted_before_it():
         assert len(openings) == WAITERS
         for attempt in openings:
             assert attempt.done.wait(30)
-            assert attempt.connection is None
+            assert attempt.take() is None
         assert len(accepted) <= 2 * MOST_ATTEMPTS
         assert node.down_reason is not None
         assert node.down_reason.code is ReasonCode.CONNECT_TIMEOUT
@@ -127,8 +127,9 @@ def test_without_threads_nobody_waits_for_a_connection(nodes, monkeypatch):
     attempt = node.open(0.0, urgent=True)
     assert attempt is not None
     eventually(attempt.done.is_set)
-    assert attempt.connection is not None
-    attempt.connection.close(CLOSED)
+    connection = attempt.take()
+    assert connection is not None
+    connection.close(CLOSED)
 
 
 def test_a_job_for_which_no_thread_can_be_started_is_refused(monkeypatch):

@@ -479,20 +479,21 @@ def unmarked(alias: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("view", "has_bills"),
+    ("make", "has_bills"),
     [
-        (single_flight(answer), True),
-        (single_flight(unmarked("bills")(again)), False),
-        (unmarked("bills")(single_flight(answer)), False),
-        (on_dispatch(Answer, single_flight), True),
-        (on_dispatch(Answer, single_flight, unmarked("bills")), False),
-        (single_flight(Answer.as_view()), True),
-        (single_flight(on_dispatch(Answer, unmarked("bills"))), False),
+        (lambda: single_flight(answer), True),
+        (lambda: single_flight(unmarked("bills")(again)), False),
+        (lambda: unmarked("bills")(single_flight(answer)), False),
+        (lambda: on_dispatch(Answer, single_flight), True),
+        (lambda: on_dispatch(Answer, single_flight, unmarked("bills")), False),
+        (lambda: single_flight(Answer.as_view()), True),
+        (lambda: single_flight(on_dispatch(Answer, unmarked("bills"))), False),
     ],
     ids=["view", "below", "above", "class", "above class", "as_view", "below as_view"],
 )
-def test_each_database_has_its_transaction(orders, bills, monkeypatch, view, has_bills):
+def test_each_database_has_its_transaction(orders, bills, monkeypatch, make, has_bills):
     """By its ATOMIC_REQUESTS, and by `non_atomic_requests` below or above the decorator."""
+    view = make()
     assert post(view).json() == {"orders": True, "bills": has_bills}
     monkeypatch.setitem(connections.settings["bills"], "ATOMIC_REQUESTS", False)
     assert post(view).json() == {"orders": True, "bills": False}
@@ -525,14 +526,18 @@ def test_a_stream_is_committed_before_it_is_sent(orders):
 
 
 @pytest.mark.parametrize(
-    "view",
-    [single_flight(aran), on_dispatch(Ran, single_flight), single_flight(Ran.as_view())],
+    "make",
+    [
+        lambda: single_flight(aran),
+        lambda: on_dispatch(Ran, single_flight),
+        lambda: single_flight(Ran.as_view()),
+    ],
     ids=["def", "class", "as_view"],
 )
-def test_async_views_under_atomic_requests_are_refused(orders, view):
+def test_async_views_under_atomic_requests_are_refused(orders, make):
     """As Django does; our mark on `dispatch` does not hide an async class from it."""
     with pytest.raises(RuntimeError, match="ATOMIC_REQUESTS with async"):
-        post(view)
+        post(make())
 
 
 def test_async_views_that_are_marked_non_atomic_run(orders):

@@ -20,15 +20,10 @@ NUMBER: Final = re.compile(r"[EW]\d{3}")
 # What a reader may call a name of the code; "": the text does without it.
 READABLE: Final = {
     "DRIFT": f"{DRIFT:g}",
-    "EXAMPLE": conf.EXAMPLE,
     "FLEETING": "why that does not last",
     "RENEWALS": f"{RENEWALS}",
     "__module__": "module",
-    "__name__": "kind of error",
     "_meta": "the model",
-    "_named": "the place in the code",
-    "broken": "the place in the code",
-    "keyless": "status",
     "line": "the view",
     "more": "",
     "names": "task",

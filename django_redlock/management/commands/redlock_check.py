@@ -28,11 +28,12 @@ class Command(NodesCommand):
         self.show(found, self._lines, options)
 
     def _lines(self, found: Examination) -> Lines:
-        yield from self.table(rows.CHECK_COLUMNS, list(map(rows.node, found.nodes)))
         findings = rows.findings(found)
-        yield from self.table(rows.FINDING_COLUMNS, findings)
-        if not findings:
-            yield "There is nothing to do."
+        return [
+            *self.table(rows.CHECK_COLUMNS, list(map(rows.node, found.nodes))),
+            *self.table(rows.FINDING_COLUMNS, findings),
+            *([] if findings else ["There is nothing to do."]),
+        ]
 
 
 def expected(backend: Backend) -> Expected:

@@ -143,7 +143,7 @@ class Command(BaseCommand):
         report = survey(backend, _entries(backend, options["names"], options["slot"]))
         voting_or_raise(report, *options["names"])
         for lock in report.locks:
-            if lock.kind is LockStatus.FREE:
+            if lock.status is LockStatus.FREE:
                 _explain_free(backend, lock)
             refuse(lock, options["fence"], now=options["now"])
         for lock in report.locks:
@@ -151,7 +151,7 @@ class Command(BaseCommand):
         if options["dry_run"]:
             return
         if not options["yes"]:
-            again = all(lock.kind is LockStatus.DONE for lock in report.locks)
+            again = all(lock.status is LockStatus.DONE for lock in report.locks)
             self._ask(now=options["now"] and not again, again=again)
         self._take(backend, report.locks, why, now=options["now"])
 
@@ -166,7 +166,7 @@ class Command(BaseCommand):
         found = [
             lock
             for lock in report.locks
-            if lock.task_id == task_id and (not lock.is_lock or lock.kind is LockStatus.HELD)
+            if lock.task_id == task_id and (not lock.is_lock or lock.status is LockStatus.HELD)
         ]
         if not found:
             voting_or_raise(report, task_id)
@@ -175,7 +175,7 @@ class Command(BaseCommand):
             row = rows.lock(each, report.nodes, report.majority)
             where = f",{row['on_nodes']}" if row["on_nodes"] else ""
             self._say(f"{printable(each.task)} {task_id}: {row['is']}{where}")
-        runs = [lock for lock in found if lock.kind is LockStatus.HELD]
+        runs = [lock for lock in found if lock.status is LockStatus.HELD]
         if runs:  # it may hold the name of its message, besides
             held = [each.name for each in runs if not is_run_name(each.name, each.task)]
             names = printable(" and ".join(held or [runs[0].name]))
@@ -289,7 +289,7 @@ def _refuse_plain(backend: Backend, name: str) -> None:
         LookupError: that is so.
     """
     plain = survey(backend, [name]).locks[0]
-    if plain.kind is LockStatus.HELD:
+    if plain.status is LockStatus.HELD:
         who = printable(plain.holder) or "another client"
         raise LookupError(f"{plain.quoted} is held by {who} without a limit: leave --slot out")
 

@@ -118,14 +118,13 @@ class Command(NodesCommand):
 
     def _lines(self, wanted: Wanted, found: Report) -> Lines:
         nodes = found.unwell if wanted.problems else found.nodes
-        yield from self.table(rows.STATUS_COLUMNS, list(map(rows.node, nodes)))
+        lines = self.table(rows.STATUS_COLUMNS, list(map(rows.node, nodes)))
         for advice in found.advice:
-            yield from (printable(str(advice)), "")
+            lines += [printable(str(advice)), ""]
         locks = [rows.lock(each, found.nodes, found.majority) for each in found.locks]
         left_out = rows.OF_SEVERAL if len(found.nodes) == 1 else ()
         columns = [each for each in rows.LOCK_COLUMNS if each not in left_out]
-        yield from self.table(columns, locks)
-        yield from rows.notes(found, wanted)
+        return [*lines, *self.table(columns, locks), *rows.notes(found, wanted)]
 
     def _watch(self, backends: list[Backend], wanted: Wanted, options: dict[str, Any]) -> None:
         every = options["watch"]
