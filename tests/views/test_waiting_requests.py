@@ -123,6 +123,23 @@ def test_a_task_that_is_cancelled_waits_no_longer():
     assert asyncio.run(main()) == [503, 503]
 
 
+@pytest.mark.parametrize("kind", ["def", "async"])
+def test_a_request_that_is_refused_waits_no_longer(kind):
+    """While its response is made, which may take long, another one may wait."""
+    crowded = []
+
+    def answer(*_: Any) -> None:
+        crowded.append(waiting.begin("default", 1, 1).crowded)
+
+    decorate = single_flight("a", wait=0.01, on_refused=answer)
+    with redlock("a"):
+        if kind == "def":
+            decorate(lambda request: HttpResponse())(asked())
+        else:
+            asyncio.run(decorate(aview.__wrapped__)(AsyncRequestFactory().post("/")))  # type: ignore[attr-defined]
+    assert crowded == [False]
+
+
 def test_on_unavailable_run_runs_none_that_is_held():
     """Too many that wait is no reason to run two at a time; nodes that are down are."""
     unlocked = single_flight("{request.path}", wait=60, on_unavailable="run")(
