@@ -124,20 +124,30 @@ def test_a_task_that_is_cancelled_waits_no_longer():
 
 
 @pytest.mark.parametrize("kind", ["def", "async"])
-def test_a_request_that_is_refused_waits_no_longer(kind):
-    """While its response is made, which may take long, another one may wait."""
+def test_a_request_that_has_its_turn_or_is_refused_waits_no_longer(kind):
+    """While its view runs, or its response is made, which may take long, another one may wait."""
     crowded = []
 
-    def answer(*_: Any) -> None:
+    def look(*_: Any) -> HttpResponse:
         crowded.append(waiting.begin("default", 1, 1).crowded)
+        return HttpResponse()
 
-    decorate = single_flight("a", wait=0.01, on_refused=answer)
+    async def alook(request: Any) -> HttpResponse:
+        return look()
+
+    decorated: Any = single_flight("a", wait=0.01, on_refused=look)(
+        look if kind == "def" else alook
+    )
+
+    def ask() -> None:
+        answer = decorated(asked())
+        if kind == "async":
+            asyncio.run(answer)
+
+    ask()
     with redlock("a"):
-        if kind == "def":
-            decorate(lambda request: HttpResponse())(asked())
-        else:
-            asyncio.run(decorate(aview.__wrapped__)(AsyncRequestFactory().post("/")))  # type: ignore[attr-defined]
-    assert crowded == [False]
+        ask()
+    assert crowded == [False, False]
 
 
 def test_on_unavailable_run_runs_none_that_is_held():
