@@ -37,7 +37,7 @@ from .core.reasons import printable
 from .core.slots import shown as slot_shown
 from .forms import AgainForm, ReleaseForm, seen, was_seen
 from .inspection import rows, survey
-from .inspection.revoke import entry_of, refuse, taking, told, why_of
+from .inspection.revoke import checked_entry, refuse, taking, told, why_of
 from .inspection.survey import HeldLock, LockStatus, Wanted, voting_or_raise
 from .models import LockKey
 
@@ -129,7 +129,7 @@ class LockKeyAdmin(ModelAdmin):
         try:
             backend = conf.backend(alias or "default")
             if slot := request.GET.get("slot", ""):
-                name = entry_of(name, int(slot) if slot.isdecimal() else slot)
+                name = checked_entry(name, int(slot) if slot.isdecimal() else slot)
             report = survey(backend, [name])
             voting_or_raise(report, name)
             lock = report.locks[0]

@@ -467,19 +467,19 @@ def test_what_is_said_of_a_mistake(mistake, orders):  # noqa: F811
 
 def test_a_name_that_looks_unfilled_is_logged_once(orders, caplog, monkeypatch):  # noqa: F811
     """And locks as it is: a visitor may have chosen the text. There is an end to such lines."""
-    monkeypatch.setattr(advice, "_told", set())
+    monkeypatch.setattr(advice, "_warned", set())
     pieces = ["x:None", "x:None:7", "x:[1, 2]", "invoice:%s", "openai:*"]
     for name in (*pieces, *pieces, "Nonesuch:7", "a[7]", "100%", *(f"{i}:None" for i in range(50))):
         with redlock(name):
             pass
     told = [record.args[0] for record in caplog.records if "looks unfilled" in record.msg]
     assert told[: len(pieces)] == pieces
-    assert len(told) == advice.MOST_TOLD
+    assert len(told) == advice.MOST_WARNED
 
 
 def test_a_misspelt_campaign_is_logged_once(orders, caplog, monkeypatch):  # noqa: F811
     """``leads`` of another name is False, and says so where this process has one like it."""
-    monkeypatch.setattr(advice, "_told", set())
+    monkeypatch.setattr(advice, "_warned", set())
     with redlock("beat").leader():
         for name in ("baet", "baet", "another", "beat"):
             redlock.leads(name)

@@ -29,7 +29,7 @@ did, so the attempt is rolled back on all nodes before the exception goes on. On
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from . import completion
 from . import wait as waiting
@@ -37,7 +37,7 @@ from .commands import Acquire, Raise
 from .errors import LeaseLost, LockTaken, NodesUnavailable
 from .hold import give_back, undo, wake_next
 from .policy import Policy, milliseconds
-from .protocol import Answer, Grant, LockKeys, Sleep, Steps, Vote
+from .protocol import Answer, Grant, LockKeys, NextTry, Sleep, Steps, Vote
 from .quorum import (
     NO,
     YES,
@@ -46,7 +46,6 @@ from .quorum import (
     all_heard,
     answer_of,
     count,
-    counting,
     fence_of,
     free_in,
     granted_or_not,
@@ -60,11 +59,15 @@ from .quorum import (
     sent_to,
     unheard,
     was_sent,
+    with_majority,
 )
 from .reasons import ReasonCode, because
+from .wait import NameLine
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from .wait import Line
 
 Refusal: TypeAlias = LockTaken | NodesUnavailable
 WaitsFor: TypeAlias = Literal["holder", "nodes"] | None
@@ -73,9 +76,57 @@ NONE: Final[frozenset[int]] = frozenset()  # one for all grants
 SPLITS: Final = 3  # retries after a split, for a caller that does not wait
 
 
+class Wanted(Protocol):
+    """What a caller wants of a lock: all its names (``Names``), or any slot (``limited.Slots``)."""
+
+    @property
+    def first(self) -> NextTry:
+        """What the first attempt asks for."""
+
+    def choose(self, refusal: LockTaken, tried: NextTry, *, surely: bool) -> NextTry | None:
+        """Return what may be free though ``tried`` was refused; None: all that is wanted is held.
+
+        With ``surely``, nodes that were not heard count as those of a holder.
+        """
+
+    def line(self, refusal: LockTaken) -> Line[Any]:
+        """Return where the caller waits for a holder."""
+
+    def reserved(self, refusal: LockTaken) -> Iterator[NextTry]:
+        """Yield what a majority has reserved for a woken waiter."""
+
+    def held(self, refusal: LockTaken) -> LockTaken:
+        """Return the error for a caller that waits no longer."""
+
+
+class Names:
+    """All names of a plain lock, as ``acquire`` wants them."""
+
+    __slots__ = ("_policy", "first")
+
+    def __init__(self, policy: Policy, target: LockKeys) -> None:
+        self._policy = policy
+        self.first: Final = NextTry(target)
+
+    def choose(self, refusal: LockTaken, _: NextTry, *, surely: bool) -> NextTry | None:
+        # Several callers have split the nodes between them: nobody has the names.
+        split = is_split(refusal.votes, self._policy.majority, surely=surely)
+        return self.first._replace(pauses=True) if split else None
+
+    def line(self, refusal: LockTaken) -> NameLine:
+        return NameLine(self._policy, self.first.target, refusal)
+
+    def reserved(self, refusal: LockTaken) -> Iterator[NextTry]:
+        if majority_reserves(refusal.votes, self._policy.majority):
+            yield self.first._replace(woken=waiting.waited_for(refusal))
+
+    def held(self, refusal: LockTaken) -> LockTaken:
+        return refusal
+
+
 def acquire(
     policy: Policy,
-    target: LockKeys,
+    wanted: Wanted,
     *,
     label: str,
     ttl: float,
@@ -86,8 +137,8 @@ def acquire(
 ) -> Steps[Grant]:
     """Attempt until granted or ``wait`` seconds are over; 0 does not wait.
 
-    While the names are held, the caller joins the wait queue (``wait``). When several attempts have
-    split the nodes between them, none of them has the names, so each caller tries again soon,
+    While the lock is held, the caller joins the wait queue (``wait``). When several attempts have
+    split the nodes between them, none of them has the lock, so each caller tries again soon,
     even one that does not wait. A caller that waits leaves the waiter that this process has just
     woken a head start.
 
@@ -100,23 +151,24 @@ def acquire(
             work was done; with ``thorough``.
 
     Raises:
-        LockTaken: the names were held to the end, or are, with "nodes"; or, with the code
-            "recorded", the work is done.
+        LockTaken: the names, or all slots, were held to the end, or are, with "nodes"; or, with the
+            code "recorded", the work is done.
         NodesUnavailable: at the end no majority could be asked; or, at once, with "holder", or none
             can vote before the end, because of the restart guard.
     """
-    give_up = policy.clock() + wait
-    wakeup, woken, splits, tries = "", 0, 0, 0
-    yield from waiting.head_start(policy, target, wait) if wait > 0 else ()
+    give_up, splits, tries = policy.clock() + wait, 0, 0
+    tried = wanted.first
+    if wait > 0 and tried.target.slot is None:  # of several slots another one may be free
+        yield from waiting.head_start(policy, tried.target, wait)
     while True:
         patient = policy.clock() < give_up and waits_for != "nodes"
         grant, refusal = yield from attempt(
             policy,
-            target,
+            tried.target,
             label=label,
             ttl=ttl,
-            wakeup=wakeup,
-            woken=woken,
+            wakeup=tried.wakeup,
+            woken=tried.woken,
             patient=patient,
             thorough=thorough,
             puts_back=puts_back,
@@ -124,28 +176,39 @@ def acquire(
         if grant is not None:
             return grant  # no call between the grant and its owner: see attempt()
         assert refusal is not None  # one of the two
-        left, carried, wakeup = give_up - policy.clock(), wakeup, ""
+        left, woken = give_up - policy.clock(), tried.wakeup != ""
+        tried = tried._replace(wakeup="")
         # Four reasons to try again, each with its own pause: too few nodes replied …
         if isinstance(refusal, NodesUnavailable):
             yield sleep_or_raise(policy, refusal, tries, left=left, waits_for=waits_for)
             tries += 1
-        # … several attempts have split the nodes …
-        elif is_split(refusal.votes, policy.majority, surely=left > 0) and (
-            left > 0 or splits < SPLITS
-        ):
-            splits += 1
-            yield Sleep(policy.uniform(0.001, 0.01) * min(splits, 5))
-        # … a holder has the names: the queue wakes this caller …
+            continue
+        found = wanted.choose(refusal, tried, surely=left > 0)
+        # … nobody has what is chosen: several attempts have split the nodes, or a slot is free …
+        if found is not None and (not found.pauses or left > 0 or splits < SPLITS):
+            tried = found
+            if found.pauses:
+                splits += 1
+                yield Sleep(policy.uniform(0.001, 0.01) * min(splits, 5))
+        # … all is held: a queue wakes this caller …
         elif left > 0 and waits_for != "nodes":
-            woken = waiting.waited_for(refusal)
-            wakeup = yield from waiting.wait_for_turn(policy, target, refusal, give_up)
-        # … or they are reserved for a waiter that may be gone: its wake-up may be claimed, once.
+            tried = yield from waiting.wait_in_line(policy, wanted.line(refusal), give_up)
+        # … or reserved for a waiter that may be gone: its wake-up may be claimed, once.
         elif not patient:
-            if not carried and majority_reserves(refusal.votes, policy.majority):
-                woken = waiting.waited_for(refusal)
-                wakeup = yield from waiting.claim(policy, target, refusal)
-            if not wakeup:
-                raise refusal
+            tried = yield from _claimed(policy, wanted, refusal, woken=woken)
+
+
+def _claimed(policy: Policy, wanted: Wanted, refusal: LockTaken, *, woken: bool) -> Steps[NextTry]:
+    """Take a wake-up that no waiter has taken, and return what it opens.
+
+    Raises:
+        LockTaken: there is none; or the caller was woken, and has used its wake-up in vain.
+    """
+    for each in () if woken else wanted.reserved(refusal):
+        wakeup = yield from waiting.claim(policy, each, refusal.votes)
+        if wakeup:
+            return each._replace(wakeup=wakeup)
+    raise wanted.held(refusal)
 
 
 def adopt(policy: Policy, target: LockKeys, *, old: str, label: str, ttl: float) -> Steps[Grant]:
@@ -190,7 +253,6 @@ def attempt(
     patient: bool = False,
     thorough: bool = False,
     puts_back: bool = False,
-    slots: int = 0,
 ) -> Steps[tuple[Grant | None, Refusal | None]]:
     """Ask all nodes once for the names; roll back a grant that has no majority.
 
@@ -204,7 +266,6 @@ def attempt(
             take a reserved name.
         patient: whether the caller waits after a refusal.
         thorough, puts_back: whether to hear all nodes, and what to do then; see ``acquire``.
-        slots: how many slots the lock has of which ``target`` is one; a refusal tells of all.
 
     Returns:
         The grant, or else the reason why there is none; a record is raised.
@@ -212,12 +273,13 @@ def attempt(
     nonce = policy.nonce()
     touched = policy.everyone
     usual = adopted_or_not if old else recorded_or_heard if thorough else granted_or_not
-    worth = counting(unheard, policy.majority, patient=patient or slots > 0)
+    tells = patient or (target.slot is not None and not old)  # a refusal tells of all slots
+    worth = with_majority(unheard, policy.majority, patient=tells)
     try:
         start = policy.clock()
         votes = yield Acquire(
             nonce,
-            all_heard if puts_back else counting(usual, policy.majority),
+            all_heard if puts_back else with_majority(usual, policy.majority),
             target,
             wish=policy.wall(),
             slack=int(policy.slack * 1_000_000),
@@ -226,7 +288,6 @@ def attempt(
             old=old,
             opener=wakeup,
             waits=milliseconds(waiting.NEWS) if patient else 0,
-            slots=slots,
             first=target.queue_nodes[0],
             worth=worth,
             thorough=thorough,
@@ -276,7 +337,7 @@ def _roll_back(
     woken: int | None,
 ) -> Steps[None]:
     """Undo what was granted, and wake the next waiters if that is for this attempt to do."""
-    wake = ours_to_wake(evidence, policy.majority, names=len(target.names), woken=woken)
+    wake = ours_to_wake(evidence, policy.majority, names=len(target.keys), woken=woken)
     if (touched or woken is not None) and wake:
         yield undo(policy, target, nonce, sent_to(votes), touched=touched, wake=wake)
     elif touched:

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 from .policy import milliseconds
 from .protocol import Answer, Command, LockKeys, Request, Vote, Wire, message
 from .reasons import Reason, ReasonCode, because
-from .slots import without_limit
+from .slots import label_with, shown_label
 
 # An enum's member costs five times a name.
 YES: Final = Answer.YES
@@ -137,13 +137,13 @@ def _counted(node: str, request: Request, reply: list[Any]) -> Vote | None:
     return Vote(node, YES) if items and is_count(items[0], request.count) else None
 
 
-def _told_why(vote: Vote | None, more: list[Any]) -> Vote | None:
+def _with_reason(vote: Vote | None, more: list[Any]) -> Vote | None:
     """Return the vote with why the lease was revoked, if a reply tells that behind its items."""
     if vote is None or not more:
         return vote
     if len(more) > 1 or not is_bytes(more[0]):
         return None
-    why = because(ReasonCode.REVOKED, text=without_limit(as_text(more[0]))[:REVOKED_TEXT])
+    why = because(ReasonCode.REVOKED, text=shown_label(as_text(more[0]))[:REVOKED_TEXT])
     return vote._replace(reason=why)
 
 
@@ -155,7 +155,7 @@ class NamesRequest(Request):
 
     @property
     def count(self) -> int:
-        return len(self.target.names)
+        return len(self.target.keys)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         return _counted(node, self, reply)
@@ -179,8 +179,6 @@ class Acquire(NamesRequest):
         opener: the nonce that has woken the caller, of a lease that is over; or "".
         waits: the milliseconds for which the node believes that the caller waits if it is refused;
             0: it does not wait.
-        slots: how many slots the lock has of which the name is one; the caller waits for any of
-            them. 0: it is no slot.
     """
 
     command = Command.GRANT
@@ -194,23 +192,29 @@ class Acquire(NamesRequest):
     old: str = ""
     opener: str = ""
     waits: int = 0
-    slots: int = 0
+
+    @property
+    def slots(self) -> int:
+        """Return of how many slots a refusal tells; 0: of none. Who adopts one wants no other."""
+        return 0 if self.old or self.target.slot is None else self.target.slot.of
 
     def wire(self) -> Wire:
-        target = self.target
+        target, label, slots = self.target, self.label, 0
+        if target.slot:
+            label, slots = label_with(label, target.slot), self.slots
         argv = (
             str(self.wish),
             str(self.slack),
             str(self.ttl),
-            self.label,
+            label,
             self.old,
             self.opener,
             str(self.waits),
             *target.fields,
-            *target.names,
+            *target.entries,
         )
-        if self.slots:
-            argv += (str(self.slots),)
+        if slots:
+            argv += (str(slots),)
         return (target.fences, target.held, target.waits, *target.keys), argv
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
@@ -246,7 +250,7 @@ class Acquire(NamesRequest):
             node,
             NO,
             left=seconds_left(left),
-            holder=without_limit(as_text(label))[:LABEL],
+            holder=shown_label(as_text(label))[:LABEL],
             owner=owner.decode("ascii"),
             which=which,
             reason=reason,
@@ -329,7 +333,7 @@ class Extend(Request):
             keys += lease.target.keys
         argv: list[str] = []
         for nonce, target, ttl in self.leases:
-            argv += [nonce, str(ttl), str(len(target.names)), *target.names]
+            argv += [nonce, str(ttl), str(len(target.keys)), *target.entries]
         return tuple(keys), tuple(argv)
 
     @property
@@ -370,7 +374,7 @@ def _revoked_in(items: object, count: int) -> dict[int, str] | None:
     which, texts = items[::2], items[1::2]
     if not (all(is_count(each, count - 1) for each in which) and all(map(is_bytes, texts))):
         return None
-    shown = [without_limit(as_text(text))[:REVOKED_TEXT] for text in texts]
+    shown = [shown_label(as_text(text))[:REVOKED_TEXT] for text in texts]
     return dict(zip(which, shown, strict=True))
 
 
@@ -395,9 +399,9 @@ class Heal(NamesRequest):
         return (target.fences, target.held, *target.keys), (
             str(self.fence),
             str(self.ttl),
-            self.label,
+            label_with(self.label, target.slot),
             *target.fields,
-            *target.names,
+            *target.entries,
         )
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
@@ -428,13 +432,13 @@ class Release(NamesRequest):
         return (target.held, target.waits, *target.keys, *target.queues), (
             str(self.reserve),
             self.flags,
-            *target.names,
+            *target.entries,
         )
 
     @property
     def flags(self) -> str:
         """Return a digit for each name: 0 wake nobody, 1 wake."""
-        wake, count = self.wake, len(self.target.names)
+        wake, count = self.wake, len(self.target.keys)
         if wake is None:  # as nearly always
             return "1" * count
         return "".join(["1" if i in wake else "0" for i in range(count)])
@@ -444,12 +448,12 @@ class Release(NamesRequest):
             return None
         _, outcome, woken, *more = reply
         if outcome == self.done:
-            return _told_why(freed(node, woken), more)
+            return _with_reason(freed(node, woken), more)
         gone = outcome == b"GONE" and not more
         return Vote(node, NO, reason=GONE, woken=woken) if gone else None
 
 
-@functools.lru_cache(maxsize=1024)  # one for many releases, as ``quorum.counting``
+@functools.lru_cache(maxsize=1024)  # one for many releases, as ``quorum.with_majority``
 def freed(node: str, woken: int) -> Vote:
     """Return the vote of a node that released, with for how many names it found a waiter."""
     return Vote(node, YES, woken=woken)
@@ -465,10 +469,10 @@ class Rest(NamesRequest):
     rest: int
 
     def wire(self) -> Wire:
-        return (self.target.held, *self.target.keys), (str(self.rest), *self.target.names)
+        return (self.target.held, *self.target.keys), (str(self.rest), *self.target.entries)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        return _told_why(_counted(node, self, reply[:3]), reply[3:])
+        return _with_reason(_counted(node, self, reply[:3]), reply[3:])
 
     def later(self, seconds: float) -> Request:
         return replace(self, rest=max(1, self.rest - milliseconds(seconds)))
@@ -514,7 +518,7 @@ class Revoke(NamesRequest):
             self.why,
             "1" if self.now else "0",
             str(self.least),
-            *target.names,
+            *target.entries,
         )
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
@@ -546,16 +550,16 @@ class Complete(NamesRequest):
     granted: int = 0
 
     def usual_reply(self) -> bytes:
-        count = len(self.target.names)
+        count = len(self.target.keys)
         return f"*3\r\n$32\r\n{self.nonce}\r\n$8\r\nRECORDED\r\n:{count}\r\n".encode()
 
     def wire(self) -> Wire:
         target, life = self.target, (str(self.life), str(self.at), self.label, str(self.granted))
-        return (target.held, *target.keys), (*life, *target.names)
+        return (target.held, *target.keys), (*life, *target.entries)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         end = 2 if reply[1] == b"GONE" else len(reply)
-        return _told_why(_counted(node, self, reply[:end]), reply[end:])
+        return _with_reason(_counted(node, self, reply[:end]), reply[end:])
 
 
 # -- marking queued tasks ---------------------------------------------------------------------
@@ -637,10 +641,10 @@ class Look(Request):
     """Tell how long a name is still taken, and note that it has a waiter; a vote has ``left``.
 
     Attributes:
+        target: the names; or a slot of a limited lock: it is about all of them, and the result is
+            ``slots_left``.
         which: the index of the name.
         waits: the milliseconds for which the node believes that.
-        slots: how many slots the lock has of which the name is one: it is about all of them, and
-            the result is ``slots_left``. 0: it is no slot.
     """
 
     command = Command.LOOK
@@ -649,12 +653,16 @@ class Look(Request):
     target: LockKeys
     which: int
     waits: int
-    slots: int = 0
+
+    @property
+    def slots(self) -> int:
+        """Return of how many slots it tells; 0: of none."""
+        return 0 if self.target.slot is None else self.target.slot.of
 
     def wire(self) -> Wire:
         return (self.target.waits, self.target.keys[self.which]), (
             str(self.waits),
-            self.target.names[self.which],
+            self.target.entries[self.which],
             *((str(self.slots),) if self.slots else ()),
         )
 

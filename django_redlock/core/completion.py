@@ -78,7 +78,7 @@ from .hold import ask_twice
 from .names import shortened
 from .policy import Policy, milliseconds
 from .protocol import Grant, Sleep, Steps, Vote, Votes
-from .quorum import NO, YES, all_heard, count, counting, heard, reached
+from .quorum import NO, YES, all_heard, count, heard, reached, with_majority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -168,7 +168,7 @@ def set_mark(
         try:
             votes = yield Mark(
                 nonce,
-                counting(marked_or_not, policy.majority),
+                with_majority(marked_or_not, policy.majority),
                 policy.marks,
                 key,
                 locks,
@@ -214,7 +214,7 @@ def unmark(
         to: the nodes that may have it; None: all.
         whose: a task id, to remove its mark whatever the nonce; ANY_TASK: to remove any mark.
     """
-    decided, lasts = counting(heard, policy.majority), policy.max_ttl
+    decided, lasts = with_majority(heard, policy.majority), policy.max_ttl
     return Unmark(nonce, decided, policy.marks, key, whose, to=to, lasts=lasts)
 
 
@@ -285,7 +285,7 @@ def complete(policy: Policy, grant: Grant, *, life: float, at: int = 0) -> Steps
     """
     request = Complete(
         grant.nonce,
-        counting(recorded_or_not, policy.majority),
+        with_majority(recorded_or_not, policy.majority),
         grant.target,
         max(1, milliseconds(life)),
         at,
@@ -333,7 +333,7 @@ def put_back(
         return None
     return Complete(
         nonce,
-        counting(heard, policy.majority),
+        with_majority(heard, policy.majority),
         target,
         life,
         last.result,

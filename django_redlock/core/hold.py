@@ -29,12 +29,12 @@ from .policy import Policy, milliseconds
 from .protocol import Answer, Grant, Request, Steps, Vote
 from .quorum import (
     all_heard,
-    counting,
     heard,
     kept_or_not,
     majority_denies,
     revoked,
     some_unheard,
+    with_majority,
 )
 from .reasons import Reason, ReasonCode, because
 
@@ -64,7 +64,7 @@ def give_back(
     policy: Policy, target: LockKeys, nonce: str, old: str, touched: frozenset[int]
 ) -> Request:
     """Return the request of an adopter without a majority: the giver's handle is good again."""
-    decided = counting(heard, policy.majority)
+    decided = with_majority(heard, policy.majority)
     return Return(nonce, decided, target, old, to=touched, lasts=policy.max_ttl)
 
 
@@ -87,7 +87,7 @@ def undo(
     """
     return Release(
         nonce,
-        counting(heard, policy.majority),
+        with_majority(heard, policy.majority),
         target,
         reserve,
         wake,
@@ -111,14 +111,14 @@ def release(policy: Policy, grant: Grant, *, min_hold: float = 0.0) -> Steps[Seq
     """
     target, touched = grant.target, grant.touched
     if min_hold and (rest := milliseconds(grant.since + min_hold - policy.clock())) > 0:
-        decided, lasts = counting(heard, policy.majority), policy.max_ttl
+        decided, lasts = with_majority(heard, policy.majority), policy.max_ttl
         request: Request = Rest(grant.nonce, decided, target, rest, to=touched, lasts=lasts)
     else:
         everyone = policy.everyone
         request = undo(policy, target, grant.nonce, everyone, touched=touched, reserve=RESERVED)
     votes = yield from ask_twice(request)
     if votes[request.first].woken:  # the node of the queue has woken a waiter
-        policy.handed_over.note(target.names, grant.since, policy.clock())
+        policy.handed_over.note(target.entries, grant.since, policy.clock())
     if grant.unswapped:  # the giver's key would stay there for its ttl
         yield undo(policy, target, grant.old, grant.unswapped, wake=())
     return votes

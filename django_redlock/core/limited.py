@@ -4,10 +4,10 @@ Not a counter on each node: of five nodes, of which each admits two, a majority 
 slot is an ordinary lock, with Redlock's promise, and a caller holds the lock if it holds a slot.
 Whatever comes after the grant is that lock's: extending, healing, releasing, handing over.
 
-A caller wishes a slot at random. A node that refuses it tells of all slots which are free, and the
-next wish is one of those that a majority calls free. If there is none, the caller waits for all of
-them (``wait.wait_for_slot``). No order is kept over the slots, and a slot may be idle for the
-moment that a wish takes.
+``acquire`` tries, waits and gives up for all locks; here is which slot is tried next. A caller
+wishes a slot at random. A node that refuses it tells of all slots which are free, and the next wish
+is one of those that a majority calls free. If there is none, the caller waits for all of them. No
+order is kept over the slots, and a slot may be idle for the moment that a wish takes.
 
 Callers may take different numbers for k, as while a new version is rolled out: each gets slots
 below its own.
@@ -16,126 +16,122 @@ below its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from . import wait as waiting
-from .acquire import SPLITS, attempt, sleep_or_raise
-from .errors import LockTaken, NodesUnavailable
-from .protocol import Answer, Grant, LockKeys, Sleep, Steps
-from .quorum import free_slots_in, is_split
+from .errors import LockTaken
+from .protocol import Answer, NextTry, Waiter
+from .quorum import free_slots_in, is_split, slots_clear
 from .reasons import ReasonCode, because
-from .slots import label_with, name_of
+from .slots import Slot
+from .wait import Line, nodes_from
 
 if TYPE_CHECKING:
-    from .acquire import WaitsFor
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from .commands import SlotsLeft
     from .policy import Policy
-    from .protocol import Vote
+    from .protocol import LockKeys, Vote
 
 
-class Slots(Sequence[LockKeys]):
-    """The keys of each slot of a limited lock, made when asked for: an attempt needs one."""
+class Slots:
+    """Any slot of a limited lock, as ``acquire`` wants it; keys are made for those it tries."""
 
-    __slots__ = ("_limit", "_name", "_policy", "_template")
+    __slots__ = ("_policy", "_template", "count", "name")
 
-    def __init__(self, policy: Policy, name: str, limit: int, template: str = "") -> None:
-        self._policy, self._name, self._limit, self._template = policy, name, limit, template
+    def __init__(self, policy: Policy, name: str, count: int, template: str = "") -> None:
+        self.name, self.count = name, count
+        self._policy, self._template = policy, template
 
-    def __len__(self) -> int:
-        return self._limit
+    def __iter__(self) -> Iterator[LockKeys]:
+        return map(self.__getitem__, range(self.count))
 
-    def __getitem__(self, slot: Any) -> Any:
-        if not 0 <= slot < self._limit:
-            raise IndexError(slot)
-        return self._policy.target((name_of(self._name, slot),), self._template)
+    def __getitem__(self, number: int) -> LockKeys:
+        return self._policy.target((self.name,), self._template, Slot(number, self.count))
 
+    @property
+    def first(self) -> NextTry:
+        """A slot at random."""
+        return NextTry(self[_one_of(self._policy, range(self.count))])
 
-def acquire_slot(
-    policy: Policy,
-    slots: Sequence[LockKeys],
-    *,
-    label: str,
-    ttl: float,
-    wait: float,
-    waits_for: WaitsFor = None,
-) -> Steps[Grant]:
-    """Attempt until one of the slots is granted or ``wait`` seconds are over; 0 does not wait.
+    def choose(self, refusal: LockTaken, tried: NextTry, *, surely: bool) -> NextTry | None:
+        policy, votes, refused = self._policy, refusal.votes, tried.refused + 1
+        slot = tried.target.slot.number if tried.target.slot else 0
+        free = _free(votes, policy.majority, slot)
+        if free and refused <= self.count:
+            return NextTry(self[_one_of(policy, free)], refused=refused)
+        # Several attempts have split the nodes, or others were faster every time.
+        if free or is_split(votes, policy.majority, surely=surely):
+            return NextTry(self[_one_of(policy, free or _not_taken(votes, slot))], pauses=True)
+        return None
 
-    The pauses are those of ``acquire``, which has the arguments, too.
+    def line(self, refusal: LockTaken) -> SlotLine:
+        return SlotLine(self._policy, self, refusal.votes)
 
-    Raises:
-        LockTaken: all slots were held to the end, or are, with "nodes".
-        NodesUnavailable: as by ``acquire``.
-    """
-    give_up, limit = policy.clock() + wait, len(slots)
-    label = label_with(label, limit)
-    slot, wakeup, wishes, splits, tries = _one_of(policy, range(limit)), "", 0, 0, 0
-    while True:
-        patient = policy.clock() < give_up and waits_for != "nodes"
-        grant, refusal = yield from attempt(
-            policy,
-            slots[slot],
-            label=label,
-            ttl=ttl,
-            wakeup=wakeup,
-            patient=patient,
-            slots=limit,
+    def reserved(self, refusal: LockTaken) -> Iterator[NextTry]:
+        nodes = Counter(slot for each in _lefts(refusal.votes).values() for slot in each.reserved)
+        for slot, count in nodes.items():
+            if count >= self._policy.majority:
+                yield NextTry(self[slot])
+
+    def held(self, refusal: LockTaken) -> LockTaken:
+        ends = _free_in(_lefts(refusal.votes), self._policy.majority)
+        if not ends or min(ends) <= 0:  # split, or others were faster
+            return refusal
+        left = min(ends)
+        return LockTaken(
+            because(ReasonCode.FULL, limit=self.count, holder=refusal.holder or ""),
+            name=refusal.name,
+            votes=refusal.votes,
+            retry_after=None if left == float("inf") else left,
+            holder=refusal.holder,
         )
-        if grant is not None:
-            return grant  # no call between the grant and its owner: see attempt()
-        assert refusal is not None  # one of the two
-        left, carried, wakeup = give_up - policy.clock(), wakeup, ""
-        if isinstance(refusal, NodesUnavailable):
-            yield sleep_or_raise(policy, refusal, tries, left=left, waits_for=waits_for)
-            tries += 1
-            continue
-        free = _free(refusal.votes, policy.majority, slot)
-        wishes += 1
-        # Another slot is free …
-        if free and wishes <= limit:
-            slot = _one_of(policy, free)
-        # … several attempts have split the nodes, or were faster every time …
-        elif (free or is_split(refusal.votes, policy.majority, surely=left > 0)) and (
-            left > 0 or splits < SPLITS
-        ):
-            splits, wishes = splits + 1, 0
-            yield Sleep(policy.uniform(0.001, 0.01) * min(splits, 5))
-            slot = _one_of(policy, free or _not_taken(refusal.votes, slot))
-        # … all are held: the queues wake this caller …
-        elif left > 0 and waits_for != "nodes":
-            slot, wakeup = yield from waiting.wait_for_slot(policy, slots, refusal.votes, give_up)
-            wishes = 0
-        # … or some are reserved for waiters that may be gone: a wake-up may be claimed, once.
-        elif not patient:
-            if not carried:
-                slot, wakeup = yield from _claimed(policy, slots, refusal)
-            if not wakeup:
-                raise _full(policy, refusal, limit)
+
+
+class SlotLine(Line["SlotsLeft"]):
+    """The waiters for any slot. A node tells when each is free.
+
+    The waiter blocks on the lists of all slots at once, and each list has a wake-up of its own: a
+    release of one slot replaces none of another. A wake-up opens the slot of its list only.
+    """
+
+    is_clear = staticmethod(slots_clear)
+
+    def __init__(self, policy: Policy, slots: Slots, votes: Sequence[Vote]) -> None:
+        self._slots, first = slots, slots[0]
+        nodes = nodes_from(policy, first.queue_nodes[0])
+        order = [i for i in nodes if votes[i].sent] or nodes
+        queues = tuple([each.queues[0] for each in slots])
+        # A waiter with another limit stands in another line: its first one blocks on other lists.
+        waiter = Waiter(f"{queues[0]} of {slots.count}", first.template, queues)
+        waiter.which = _one_of(policy, range(slots.count))
+        super().__init__(policy, first, waiter, order, _lefts(votes))
+
+    def read(self, looks: Sequence[Vote]) -> dict[int, SlotsLeft]:
+        return _lefts(looks, Answer.YES)
+
+    def free_in(self, lefts: Mapping[int, SlotsLeft], node: int, *, blocked: bool) -> float:  # noqa: ARG002
+        # Unlike a waiter for one name, this one can tell nothing from one node that lacks a key.
+        ends = _free_in(lefts, self.policy.majority)
+        if free := [slot for slot, end in enumerate(ends) if end <= 0]:
+            self.waiter.which = _one_of(self.policy, free)
+        return min(ends)
+
+    def next_try(self, wakeup: str) -> NextTry:
+        return NextTry(self._slots[self.waiter.which], wakeup)
 
 
 def _one_of(policy: Policy, slots: Sequence[int]) -> int:
     return slots[int(policy.uniform(0, len(slots))) % len(slots)]
 
 
-def _told(votes: Sequence[Vote]) -> list[Sequence[float | None]]:
-    return [vote.result.left for vote in votes if vote.answer is Answer.NO and vote.result]
+def _lefts(votes: Sequence[Vote], answer: Answer = Answer.NO) -> dict[int, SlotsLeft]:
+    """Return what the nodes that voted so have said of the slots, by node."""
+    return {i: vote.result for i, vote in enumerate(votes) if vote.answer is answer and vote.result}
 
 
-def _claimed(
-    policy: Policy, slots: Sequence[LockKeys], refusal: LockTaken
-) -> Steps[tuple[int, str]]:
-    """Take the wake-up of a slot that a majority has reserved, if no waiter has taken it.
-
-    Returns the slot and the wake-up; "": there is none.
-    """
-    votes = [vote for vote in refusal.votes if vote.answer is Answer.NO and vote.result]
-    reserved = Counter(slot for vote in votes for slot in vote.result.reserved)
-    for slot, nodes in reserved.items():
-        if nodes >= policy.majority:
-            wakeup = yield from waiting.claim(policy, slots[slot], refusal)
-            if wakeup:
-                return slot, wakeup
-    return 0, ""
+def _free_in(lefts: Mapping[int, SlotsLeft], majority: int) -> list[float]:
+    """Return the seconds until a majority of the nodes says that each slot is free."""
+    return free_slots_in([each.left for each in lefts.values()], majority)
 
 
 def _free(votes: Sequence[Vote], majority: int, slot: int) -> list[int]:
@@ -143,11 +139,9 @@ def _free(votes: Sequence[Vote], majority: int, slot: int) -> list[int]:
 
     If there is none, those of which nodes that have not replied in time may make a majority.
     """
-    told = _told(votes)
-    unheard = sum(vote.answer is Answer.UNKNOWN and vote.sent for vote in votes)
-    for missing in dict.fromkeys((0, unheard)):
-        needed = max(1, majority - missing)
-        ends = free_slots_in(told, needed)
+    unknown = sum(vote.answer is Answer.UNKNOWN and vote.sent for vote in votes)
+    for missing in dict.fromkeys((0, unknown)):
+        ends = _free_in(_lefts(votes), max(1, majority - missing))
         if free := [i for i, end in enumerate(ends) if end <= 0 and i != slot]:
             return free
     return []
@@ -155,20 +149,5 @@ def _free(votes: Sequence[Vote], majority: int, slot: int) -> list[int]:
 
 def _not_taken(votes: Sequence[Vote], slot: int) -> list[int]:
     """Return the slots that no node calls taken; the one that was wished, if there is none."""
-    ends = [free_slots_in([told], 1) for told in _told(votes)]
-    return [i for i, each in enumerate(zip(*ends, strict=True)) if max(each) <= 0] or [slot]
-
-
-def _full(policy: Policy, refusal: LockTaken, limit: int) -> LockTaken:
-    """Return a refusal that tells of all slots."""
-    ends = free_slots_in(_told(refusal.votes), policy.majority)
-    if not ends or min(ends) <= 0:  # split, or others were faster
-        return refusal
-    left = min(ends)
-    return LockTaken(
-        because(ReasonCode.FULL, limit=limit, holder=refusal.holder or ""),
-        name=refusal.name,
-        votes=refusal.votes,
-        retry_after=None if left == float("inf") else left,
-        holder=refusal.holder,
-    )
+    lefts = zip(*[each.left for each in _lefts(votes).values()], strict=True)
+    return [i for i, each in enumerate(lefts) if all(left == 0 for left in each)] or [slot]

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from .protocol import LockKeys
+from .protocol import LockKeys, one_or_all
 from .quorum import majority_of
-from .slots import MARK, slot_of
+from .slots import Slot, entry_of
 
 COUNTERS: Final = 1024  # counters per node; names share them, so their number is bounded
 FIELDS: Final = tuple((str(each),) for each in range(COUNTERS))  # the name of each, in a tuple
@@ -123,21 +123,25 @@ class Policy:
         """Return the validity of a ttl: seconds, counted from before the first message."""
         return ttl - (ttl * self.drift + LEAST_DRIFT)
 
-    def target(self, names: Sequence[str], template: str = "") -> LockKeys:
-        """Return the keys and counters of ``names``; repeated names count once."""
+    def target(
+        self, names: Sequence[str], template: str = "", slot: Slot | None = None
+    ) -> LockKeys:
+        """Return the keys and counters of names, or of a slot; repeated names count once."""
         unique = tuple(names) if len(names) == 1 else tuple(dict.fromkeys(names))
+        entries = unique if slot is None else (entry_of(unique[0], slot.number),)
         lock = f"{self.prefix}lock:"
         keys: tuple[str, ...] = ()
         fields: tuple[str, ...] = ()
         nodes: tuple[int, ...] = ()
-        for name in unique:  # locks of one name share the last two: leases are to be small
-            digest = zlib.crc32(name.encode())
-            keys += (lock + name,)
-            fields += FIELDS[digest % COUNTERS]
-            if MARK in name:  # a waiter for a slot waits for all of them, at one node
-                digest = zlib.crc32(slot_of(name).name.encode())
+        for each, entry in zip(unique, entries, strict=True):
+            digest = zlib.crc32(each.encode())
             nodes += self._nodes[digest % self.size]
-        return LockKeys(unique, *self._shared, keys, fields, nodes, template)
+            if slot is not None:  # a counter of its own; a waiter waits for all slots at one node
+                digest = zlib.crc32(entry.encode())
+            keys += (lock + entry,)
+            fields += FIELDS[digest % COUNTERS]  # all locks share these tuples: leases are small
+        name = one_or_all(unique)
+        return LockKeys(name, entries, *self._shared, keys, fields, nodes, template, slot)
 
 
 def looks_like_milliseconds(seconds: float) -> bool:

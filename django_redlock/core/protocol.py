@@ -21,7 +21,7 @@ from typing import (
 )
 
 from .reasons import Reason, code_of, describe
-from .slots import MARK, slot_of
+from .slots import Slot
 
 T = TypeVar("T")
 NONCE: Final = re.compile(r"[0-9a-f]{32}")  # what ``Policy.nonce`` makes
@@ -302,13 +302,17 @@ class LockKeys(NamedTuple):
     """The names of one lock, with their keys and counters on the nodes.
 
     Attributes:
+        name: the single name, or all of them, as the user wrote them.
+        entries: what stands for each name in the indexes of a node.
         queue: the text with which the key of each wait queue begins.
         fields: the counters of the names.
         queue_nodes: the index of the node on which the waiters of each name queue.
         template: the template of the names, for metrics; "": there is none. No node has it.
+        slot: the slot, of a limited lock, which has one name; None: it is a plain lock.
     """
 
-    names: tuple[str, ...]
+    name: str | tuple[str, ...]
+    entries: tuple[str, ...]
     fences: str
     held: str
     waits: str
@@ -317,17 +321,35 @@ class LockKeys(NamedTuple):
     fields: tuple[str, ...]
     queue_nodes: tuple[int, ...]
     template: str = ""
+    slot: Slot | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names as the user wrote them, a tuple also where there is only one."""
+        return (self.name,) if isinstance(self.name, str) else self.name
 
     @property
     def queues(self) -> tuple[str, ...]:
         """Return the keys of the wait queues; made when asked for, for a lease is to be small."""
-        return tuple(map(self.queue.__add__, self.names))
+        return tuple(map(self.queue.__add__, self.entries))
 
-    @property
-    def name(self) -> str | tuple[str, ...]:
-        """Return the single name, or all of them; of a slot, the name that the user wrote."""
-        name = one_or_all(self.names)
-        return slot_of(name).name if MARK in name and isinstance(name, str) else name
+
+class NextTry(NamedTuple):
+    """What the next attempt asks for.
+
+    Attributes:
+        target: the names, or one slot of a limited lock.
+        wakeup: the nonce that has woken the caller, of a lease that is over; or "".
+        woken: the index of the name for which it was woken.
+        pauses: True if some time is to pass before, so that callers do not chase each other.
+        refused: how many slots were refused in a row, without a pause.
+    """
+
+    target: LockKeys
+    wakeup: str = ""
+    woken: int = 0
+    pauses: bool = False
+    refused: int = 0
 
 
 class Grant(NamedTuple):

@@ -55,10 +55,13 @@ def majority_of(size: int) -> int:
 
 
 @functools.cache
-def counting(rule: Callable[..., bool], majority: int, **facts: bool) -> Callable[[Votes], bool]:
-    """Return ``rule`` for votes of which this majority decides.
+def with_majority(
+    rule: Callable[..., bool], majority: int, **facts: bool
+) -> Callable[[Votes], bool]:
+    """Return a rule as ``Request.decided`` and ``worth`` want it: of votes alone.
 
-    All requests share one: with thousands at once, one more for each is work for the garbage
+    It counts nothing itself: ``rule`` is called with the votes, this majority and these facts. All
+    requests share one: with thousands at once, one more for each is work for the garbage
     collector, which looks at everything else that the process has as well.
     """
     return functools.partial(rule, majority=majority, **facts)
@@ -169,17 +172,17 @@ def free_in(refusals: Sequence[Vote], missing: int) -> float | None:
     return None if math.isinf(end) else end
 
 
-def free_slots_in(told: Iterable[Sequence[float | None]], majority: int) -> list[float]:
+def free_slots_in(lefts: Iterable[Sequence[float | None]], majority: int) -> list[float]:
     """Return the seconds until a majority of the nodes has forgotten the holder of each slot.
 
-    0: the slot is free. Infinite: never, or too few nodes told.
+    0: the slot is free. Infinite: never, or too few nodes replied.
 
     Args:
-        told: what each node said: the seconds for each slot; None: never.
+        lefts: what each node has said: the seconds for each slot; None: never.
     """
     ends = [
         sorted(math.inf if left is None else left for left in each)
-        for each in zip(*told, strict=True)
+        for each in zip(*lefts, strict=True)
     ]
     return [each[majority - 1] if len(each) >= majority else math.inf for each in ends]
 
@@ -188,10 +191,11 @@ def slots_clear(votes: Votes, majority: int) -> bool:
     """Tell whether it is clear if a slot is free, from looks at all slots."""
     if None not in votes:
         return True
-    told = [vote.result.left for vote in votes if vote and vote.answer is YES]
-    taken = [sum(left is None or left > 0 for left in each) for each in zip(*told, strict=True)]
+    lefts = [vote.result.left for vote in votes if vote and vote.answer is YES]
+    taken = [sum(left is None or left > 0 for left in each) for each in zip(*lefts, strict=True)]
+    # With the holder of a slot on n − majority + 1 nodes, too few are left to call it free.
     most = len(votes) - majority
-    return bool(taken) and (min(taken) > most or len(told) - min(taken) >= majority)
+    return bool(taken) and (min(taken) > most or len(lefts) - min(taken) >= majority)
 
 
 def adoption_is_over(votes: Votes, majority: int) -> bool:
@@ -202,6 +206,7 @@ def adoption_is_over(votes: Votes, majority: int) -> bool:
     owners = [vote.owner for vote in votes if vote is not None and vote.answer is NO]
     missing = owners.count("")
     most = max((owners.count(owner) for owner in owners if owner), default=0)
+    # Of n nodes n − majority may lack the lease: the others are a majority that may have it.
     return missing > len(votes) - majority or most >= majority
 
 

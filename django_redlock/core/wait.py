@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, TypeVar
 
 from .commands import Claim, Look
 from .hold import wake_next
@@ -34,20 +34,22 @@ from .protocol import (
     BlockOnNode,
     JoinQueue,
     LeaveQueue,
+    NextTry,
     Sleep,
     Vote,
     Waiter,
     Wakeup,
 )
-from .quorum import counting, free_slots_in, slots_clear
-from .slots import MARK, slot_of
+from .quorum import with_majority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from .errors import LockTaken
     from .policy import Policy
-    from .protocol import LockKeys, Request, Steps, Votes
+    from .protocol import LockKeys, Steps, Votes
+
+T = TypeVar("T")  # what a node tells of a lock
 
 NEWS: Final = 1.5  # seconds for which a node believes that a name has a waiter
 FRESH: Final = 0.9  # seconds for which a refusal is as good as a look; less than a wake-up lasts
@@ -55,175 +57,203 @@ LOOK_EVERY: Final = (0.5, 0.9)  # seconds between two looks; less than NEWS
 LONGEST: Final = 10.0  # seconds after which a node may forget a waiter (half-open connections)
 
 
-def wait_for_turn(policy: Policy, target: LockKeys, refusal: LockTaken, until: float) -> Steps[str]:
-    """Wait until another attempt is worth it, or until ``until``, on ``Policy.clock``.
+class Line(Generic[T]):
+    """Where a refused caller waits, and what it makes of what the nodes tell it there.
 
-    Returns the nonce that woke the waiter, for its next attempt, or "".
+    Attributes:
+        target, which: the name that is looked at, and its index; or the first of all slots.
+        waiter: what stands in the queues.
+        order: the nodes to block on, the first of them first.
+        lefts: what each node that refused has said: for how long the lock is taken there.
+        arrived: the time when the caller was refused, on ``Policy.clock``.
+        is_clear: the rule by which the replies to a look are enough.
     """
-    which, arrived = waited_for(refusal), policy.clock()
-    order = _order(policy, target, which, refusal.votes)
-    waiter = Waiter(target.queues[which], target.template)
 
-    def stand() -> Steps[str]:
-        refusing = {i for i in order if _refused(refusal.votes[i], which)}
-        seen = order[0] in refusing and policy.clock() - arrived <= FRESH
-        return _at_the_nodes(
-            policy,
-            target,
-            waiter,
-            order=order,
-            refusing=refusing,
-            seen=refusal.votes[order[0]] if seen else None,
-            until=until,
-        )
+    is_clear: ClassVar[Callable[..., bool]]
+    which = 0
 
-    return in_line(waiter, until - arrived, stand, lambda: wake_next(policy, target, which))
+    def __init__(
+        self,
+        policy: Policy,
+        target: LockKeys,
+        waiter: Waiter,
+        order: list[int],
+        lefts: Mapping[int, T],
+    ) -> None:
+        self.policy, self.target, self.waiter = policy, target, waiter
+        self.order, self.lefts, self.arrived = order, lefts, policy.clock()
+
+    def read(self, looks: Sequence[Vote]) -> Mapping[int, T]:
+        """Return what each node has said that was looked at."""
+        raise NotImplementedError
+
+    def free_in(self, lefts: Mapping[int, T], node: int, *, blocked: bool) -> float | None:
+        """Return the seconds until an attempt is worth it; 0: now; None: wait at another node.
+
+        Args:
+            lefts: what each node has said.
+            node: the first of them in ``order``.
+            blocked: whether the caller has already blocked on a node.
+        """
+        raise NotImplementedError
+
+    def next_try(self, wakeup: str) -> NextTry:
+        """Return what is tried next: what was found free, or what this nonce opens."""
+        raise NotImplementedError
 
 
-def in_line(
-    waiter: Waiter, seconds: float, stand: Callable[[], Steps[str]], pass_on: Callable[[], Request]
-) -> Steps[str]:
-    """Join the line of this process, carry out ``stand`` as the first one, and leave.
+def wait_in_line(policy: Policy, line: Line[T], until: float) -> Steps[NextTry]:
+    """Join the line of this process, wait at the nodes as its first one, and leave.
 
-    Returns the nonce that woke the waiter, or "". An interruption passes it on.
+    The wait ends when another attempt is worth it, or at ``until``, on ``Policy.clock``. An
+    interrupted waiter passes its wake-up on.
     """
+    waiter = line.waiter
     try:
-        if (yield JoinQueue(waiter, seconds)):
-            wakeup = yield from stand()
+        if (yield JoinQueue(waiter, until - line.arrived)):
+            wakeup = yield from _at_the_nodes(policy, line, until)
             if wakeup:
-                return wakeup
+                return line.next_try(wakeup)
         wakeup = yield LeaveQueue(waiter)
     except GeneratorExit:
         raise
     except BaseException:
         wakeup = _wakeup_in((yield LeaveQueue(waiter)))
         if wakeup:  # our turn, which is not used
-            yield pass_on()
+            unused = line.next_try(wakeup)
+            yield wake_next(policy, unused.target, unused.woken)
         raise
-    return _wakeup_in(wakeup)
+    return line.next_try(_wakeup_in(wakeup))
 
 
-# -- for any of several slots -------------------------------------------------------------------
-
-
-def wait_for_slot(
-    policy: Policy,
-    slots: Sequence[LockKeys],
-    votes: Sequence[Vote],
-    until: float,
-) -> Steps[tuple[int, str]]:
-    """Wait until an attempt for a slot is worth it, or until ``until``.
-
-    The waiter blocks on the lists of all slots at once, and each list has a wake-up of its own: a
-    release of one slot replaces none of another. A wake-up opens the slot of its list only.
-
-    Args:
-        votes: those of the refusal, each with what the node told of all slots.
-
-    Returns:
-        The slot, and the nonce that woke the waiter for it, or "".
-    """
-    arrived, first = policy.clock(), slots[0]
-    nodes = [(first.queue_nodes[0] + i) % policy.size for i in range(policy.size)]
-    order = [i for i in nodes if votes[i].sent] or nodes
-    # A waiter with another limit stands in another line: its first one blocks on other lists.
-    line = f"{first.queue}{slot_of(first.names[0]).name}{MARK}{len(slots)}"
-    waiter = Waiter(line, first.template, tuple(each.queues[0] for each in slots))
-    waiter.which = int(policy.uniform(0, len(slots))) % len(slots)
-
-    def stand() -> Steps[str]:
-        refused = {i: vote for i, vote in enumerate(votes) if vote.answer is Answer.NO}
-        told = {i: vote.result.left for i, vote in refused.items() if vote.result}
-        fresh = order[0] in told and policy.clock() - arrived <= FRESH
-        seen = told if fresh else None
-        return _at_a_node(policy, slots, waiter, order=order, seen=seen, until=until)
-
-    def pass_on() -> Request:
-        return wake_next(policy, slots[waiter.which], 0)
-
-    wakeup = yield from in_line(waiter, until - arrived, stand, pass_on)
-    return waiter.which, wakeup
-
-
-def _at_a_node(
-    policy: Policy,
-    slots: Sequence[LockKeys],
-    waiter: Waiter,
-    *,
-    order: list[int],
-    seen: Mapping[int, Sequence[float | None]] | None,
-    until: float,
-) -> Steps[str]:
-    """Look at the nodes, block on one, and look again; return the nonce of a wake-up, or "".
-
-    Where there is none, ``waiter.which`` is a slot that is free. A slot is, if a majority says so:
-    unlike a waiter for one name, this one can tell nothing from one node that lacks a key.
-
-    Args:
-        order: the nodes, the one to block on first.
-        seen: what nodes told when they refused, if the first did, and that is as good as a look.
-    """
-    told, broken, blocked_before = seen, 0, False
+def _at_the_nodes(policy: Policy, line: Line[T], until: float) -> Steps[str]:
+    """Look at the nodes, block on one, and look again; return the nonce of a wake-up, or ""."""
+    order, lefts = line.order, None
+    if order[0] in line.lefts and policy.clock() - line.arrived <= FRESH:
+        lefts = line.lefts  # the refusal has noted that the name has a waiter, as a look does
+    broken, blocked = 0, False
     while (left := until - policy.clock()) > 0:
-        if told is None:
-            told = yield from _look_at_all(policy, slots, order)
-        node = next((i for i in order if i in told), None)
+        if lefts is None:
+            lefts = yield from _look(policy, line, order)
+        node = next((i for i in order if i in lefts), None)
         if node is None:
             yield Sleep(min(left, policy.uniform(0.05, 0.1)))
             return ""
-        ends = free_slots_in(told.values(), policy.majority)
-        free = [slot for slot, end in enumerate(ends) if end <= 0]
-        if free:
-            waiter.which = free[int(policy.uniform(0, len(free))) % len(free)]
-            if blocked_before:  # all waiters may have seen that now
+        ends = line.free_in(lefts, node, blocked=blocked)
+        lefts = None
+        if ends is None:
+            order = [i for i in order if i != node]
+            continue
+        if ends <= 0:
+            if blocked:  # all waiters may have seen that now
                 yield Sleep(policy.uniform(0.0, 0.01))
             return ""
-        nap = min(left, policy.uniform(*LOOK_EVERY), min(ends) + 0.001)
-        came: Wakeup = yield BlockOnNode(waiter, node, nap, min(left, LONGEST))
+        nap = min(left, policy.uniform(*LOOK_EVERY), ends + 0.001)
+        came: Wakeup = yield BlockOnNode(line.waiter, node, nap, min(left, LONGEST))
         if came.wakeup:
             return _wakeup_in(came.wakeup)
         broken = broken + 1 if came.broken else 0
         if broken:
             yield _pause(policy, broken, left)
-        told, blocked_before = None, True
+        blocked = True
     return ""
 
 
-def _look_at_all(
-    policy: Policy, slots: Sequence[LockKeys], order: list[int]
-) -> Steps[dict[int, Sequence[float | None]]]:
-    """Return the seconds until each slot is free, by node; note that each has a waiter."""
+def _pause(policy: Policy, broken: int, left: float) -> Sleep:
+    """Return the pause before the next look, after so many broken connections in a row."""
+    return Sleep(min(left, policy.uniform(0.5, 1.0) * min(LOOK_EVERY[0], 0.01 * 2**broken)))
+
+
+def _look(policy: Policy, line: Line[T], order: list[int]) -> Steps[Mapping[int, T]]:
+    """Return for how long the lock is taken on each node, and note there that it has a waiter."""
     votes = yield Look(
         policy.nonce(),
-        counting(slots_clear, policy.majority),
-        slots[0],
-        0,
+        with_majority(line.is_clear, policy.majority),
+        line.target,
+        line.which,
         milliseconds(NEWS),
-        len(slots),
         to=policy.everyone,
         worth=partial(_first_unheard, order=order),
-        first=order[0],
+        first=order[0] if order else 0,
     )
-    return {i: vote.result.left for i, vote in enumerate(votes) if vote.answer is Answer.YES}
+    return line.read(votes)
 
 
-# -- one name, again ----------------------------------------------------------------------------
+def _first_unheard(votes: Votes, order: list[int]) -> bool:
+    """Return True if a node may still reply that comes in ``order`` before all that did."""
+    for node in order:
+        vote = votes[node]
+        if vote is None or vote.answer is Answer.YES:
+            return vote is None
+    return False
+
+
+def _wakeup_in(found: str) -> str:
+    """Return what was found in a queue if it is a nonce; else ""."""
+    return found if NONCE.fullmatch(found) else ""
+
+
+# -- for one name ---------------------------------------------------------------------------------
+
+
+class NameLine(Line["float | None"]):
+    """The waiters for a name. A node tells the seconds until its key is gone; None: it never is."""
+
+    def __init__(self, policy: Policy, target: LockKeys, refusal: LockTaken) -> None:
+        votes, self.which = refusal.votes, waited_for(refusal)
+        waiter = Waiter(target.queues[self.which], target.template)
+        refused = [i for i, vote in enumerate(votes) if vote.answer is Answer.NO]
+        lefts = {i: votes[i].left for i in refused if votes[i].which == self.which}
+        super().__init__(policy, target, waiter, _order(policy, target, self.which, votes), lefts)
+
+    @staticmethod
+    def is_clear(votes: Votes, majority: int) -> bool:
+        """Tell whether it is clear if a majority lacks the key, or all nodes were heard."""
+        if None not in votes:
+            return True
+        heard = [vote for vote in votes if vote and vote.answer is Answer.YES]
+        gone = sum(_is_gone(vote.left) for vote in heard)
+        # With the key on n − majority + 1 nodes, too few are left to lack it.
+        return gone >= majority or len(heard) - gone > len(votes) - majority
+
+    def read(self, looks: Sequence[Vote]) -> dict[int, float | None]:
+        return {i: vote.left for i, vote in enumerate(looks) if vote.answer is Answer.YES}
+
+    def free_in(
+        self, lefts: Mapping[int, float | None], node: int, *, blocked: bool
+    ) -> float | None:
+        # A node that has not refused and lacks the key is no news: it may never have had it.
+        ends = lefts[node]
+        news = _is_gone(ends) and (blocked or node in self.lefts)
+        # A release that was lost on this one node has freed the name all the same.
+        if news or sum(map(_is_gone, lefts.values())) >= self.policy.majority:
+            return 0.0
+        if _is_gone(ends):
+            return None
+        return math.inf if ends is None else ends
+
+    def next_try(self, wakeup: str) -> NextTry:
+        return NextTry(self.target, wakeup, self.which)
+
+
+def _is_gone(left: float | None) -> bool:
+    return left is not None and left <= 0
 
 
 def head_start(policy: Policy, target: LockKeys, wait: float) -> Steps[None]:
     """Leave the names to the waiter that this process has just woken, if it has woken one."""
-    seconds = policy.handed_over.head_start(target.names, policy.clock())
+    seconds = policy.handed_over.head_start(target.entries, policy.clock())
     if seconds > 0:
         yield Sleep(min(seconds, wait))
 
 
-def claim(policy: Policy, target: LockKeys, refusal: LockTaken) -> Steps[str]:
+def claim(policy: Policy, reserved: NextTry, votes: Sequence[Vote]) -> Steps[str]:
     """Take the wake-up that no waiter has taken; "" if there is none.
 
     For a caller that does not wait and finds the name reserved: perhaps its waiter is gone.
     """
-    which = waited_for(refusal)
-    node = _order(policy, target, which, refusal.votes)[0]
+    target, which = reserved.target, reserved.woken
+    node = _order(policy, target, which, votes)[0]
     votes = yield Claim(
         policy.nonce(),
         lambda votes: votes[node] is not None,
@@ -239,112 +269,12 @@ def waited_for(refusal: LockTaken) -> int:
     return Counter(refused).most_common(1)[0][0]
 
 
-def _wakeup_in(found: str) -> str:
-    """Return what was found in a queue if it is a nonce; else ""."""
-    return found if NONCE.fullmatch(found) else ""
+def nodes_from(policy: Policy, first: int) -> list[int]:
+    """Return all nodes, in the order in which waiters for a name prefer them."""
+    return [(first + i) % policy.size for i in range(policy.size)]
 
 
-def _refused(vote: Vote, which: int) -> bool:
-    return vote.answer is Answer.NO and vote.which == which
-
-
-def _at_the_nodes(
-    policy: Policy,
-    target: LockKeys,
-    waiter: Waiter,
-    *,
-    order: list[int],
-    refusing: set[int],
-    seen: Vote | None,
-    until: float,
-) -> Steps[str]:
-    """Look at the nodes, block on one, and look again; return the nonce of a wake-up, or "".
-
-    Args:
-        order: the nodes, the one to block on first.
-        refusing: the nodes that have refused this name. That another one does not have the
-            key is no news: it may never have had it.
-        seen: the refusal of the first node in ``order``, if that is as good as a look.
-    """
-    which = target.queues.index(waiter.queue)
-    node, ends = (None, None) if seen is None else (order[0], seen.left)
-    blocked_before, broken = False, 0
-    while (left := until - policy.clock()) > 0:
-        if node is None:
-            looked = yield from _look(policy, target, which, order)
-            node = next((i for i in order if i in looked), None)
-            if node is None:
-                yield Sleep(min(left, policy.uniform(0.05, 0.1)))
-                return ""
-            ends = looked[node]
-            news = _is_gone(ends) and (blocked_before or node in refusing)
-            # A release that was lost on this one node has freed the name all the same.
-            if news or sum(map(_is_gone, looked.values())) >= policy.majority:
-                if blocked_before:  # all waiters may have seen that now
-                    yield Sleep(policy.uniform(0.0, 0.01))
-                return ""
-            if _is_gone(ends):
-                order = [i for i in order if i != node]
-                node = None
-                continue
-        nap = min(left, policy.uniform(*LOOK_EVERY), math.inf if ends is None else ends + 0.001)
-        came: Wakeup = yield BlockOnNode(waiter, node, nap, min(left, LONGEST))
-        if came.wakeup:
-            return _wakeup_in(came.wakeup)
-        broken = broken + 1 if came.broken else 0
-        if broken:
-            yield _pause(policy, broken, left)
-        node, blocked_before = None, True
-    return ""
-
-
-def _pause(policy: Policy, broken: int, left: float) -> Sleep:
-    """Return the pause before the next look, after so many broken connections in a row."""
-    return Sleep(min(left, policy.uniform(0.5, 1.0) * min(LOOK_EVERY[0], 0.01 * 2**broken)))
-
-
-def _look(
-    policy: Policy, target: LockKeys, which: int, order: list[int]
-) -> Steps[dict[int, float | None]]:
-    """Return the seconds until the key is gone, by node: 0 there is none, None never."""
-    votes = yield Look(
-        policy.nonce(),
-        counting(_heard, policy.majority),
-        target,
-        which,
-        milliseconds(NEWS),
-        to=policy.everyone,
-        worth=partial(_first_unheard, order=order),
-        first=order[0] if order else 0,
-    )
-    return {i: vote.left for i, vote in enumerate(votes) if vote.answer is Answer.YES}
-
-
-def _is_gone(left: float | None) -> bool:
-    return left is not None and left <= 0
-
-
-def _heard(votes: Votes, majority: int) -> bool:
-    """Tell whether it is clear if a majority lacks the key, or all nodes were heard."""
-    if None not in votes:
-        return True
-    heard = [vote for vote in votes if vote and vote.answer is Answer.YES]
-    gone = sum(_is_gone(vote.left) for vote in heard)
-    return gone >= majority or len(heard) - gone > len(votes) - majority
-
-
-def _first_unheard(votes: Votes, order: list[int]) -> bool:
-    """Return True if a node may still reply that comes in ``order`` before all that did."""
-    for node in order:
-        vote = votes[node]
-        if vote is None or vote.answer is Answer.YES:
-            return vote is None
-    return False
-
-
-def _order(policy: Policy, target: LockKeys, which: int, votes: tuple[Vote, ...]) -> list[int]:
+def _order(policy: Policy, target: LockKeys, which: int, votes: Sequence[Vote]) -> list[int]:
     """Return the nodes to block on, in order: of those with the lock, the same for all waiters."""
-    first = target.queue_nodes[which]
-    indices = [(first + i) % policy.size for i in range(policy.size)]
-    having = [i for i in indices if votes[i].sent and votes[i].answer is not Answer.YES]
-    return having or indices
+    nodes = nodes_from(policy, target.queue_nodes[which])
+    return [i for i in nodes if votes[i].sent and votes[i].answer is not Answer.YES] or nodes

@@ -30,7 +30,7 @@ from django_redlock.core.acquire import attempt
 from django_redlock.core.commands import Extend, Extension, Memory, Survey
 from django_redlock.core.errors import LockTaken
 from django_redlock.core.policy import Policy, boottime, microseconds, milliseconds
-from django_redlock.core.protocol import WITH_EPOCH, Answer, LockKeys, Request, Steps, Vote
+from django_redlock.core.protocol import WITH_EPOCH, Answer, LockKeys, NextTry, Request, Steps, Vote
 from django_redlock.core.quorum import all_heard
 from django_redlock.core.reasons import Reason, ReasonCode, because, code_of, describe
 from django_redlock.nodes import admission, scripts
@@ -406,7 +406,7 @@ def _as_locks_do(policy: Policy, target: LockKeys, prefix: str) -> Steps[None]:
     if first is None or not isinstance(taken, LockTaken):
         return
     yield from hold.release(policy, first)
-    wakeup = yield from waiting.claim(policy, target, taken)
+    wakeup = yield from waiting.claim(policy, NextTry(target), taken.votes)
     second, _ = yield from take(wakeup=wakeup)
     if second is None:
         return

@@ -14,10 +14,17 @@ from django_redlock.core.names import check_names
 from django_redlock.core.protocol import Answer
 from django_redlock.core.quorum import count
 from django_redlock.core.reasons import printable
-from django_redlock.core.slots import MOST, name_of, shown
+from django_redlock.core.slots import MOST, Slot, entry_of, shown
 
 from .rows import on_nodes
-from .survey import ONE_OWNERS, HeldLock, LockStatus, surveying, voting_or_raise
+from .survey import (
+    ONE_OWNERS,
+    HeldLock,
+    LockStatus,
+    entries_of,
+    surveying,
+    voting_or_raise,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,12 +85,13 @@ def revoking(
     if len(names) != 1:
         msg = f"revoke takes one name, not {len(names)}: one ends the lease of all its names"
         raise ValueError(msg)
-    name = names[0] if slot is None else entry_of(names[0], slot)
-    report = yield from surveying(backend, (name,))
+    (name,) = names
+    entry = name if slot is None else checked_entry(name, slot)
+    report = yield from surveying(backend, (entry,))
     voting_or_raise(report, name)
     lock = report.locks[0]
     if lock.status is LockStatus.FREE and slot is None:
-        yield from _refuse_slots(backend, names[0])
+        yield from _refuse_slots(backend, name)
     refuse(lock, fence, now=now)
     return (yield from taking(backend, lock, why, now=now))
 
@@ -94,7 +102,7 @@ def _refuse_slots(backend: Backend, name: str) -> Steps[None]:
     Raises:
         LookupError: that is so.
     """
-    report = yield from surveying(backend, tuple(name_of(name, slot) for slot in range(MOST)))
+    report = yield from surveying(backend, entries_of(name))
     if taken := [lock for lock in report.locks if lock.on]:
         raise LookupError(f"{held_slots(name, taken)}. slot={taken[0].slot} takes one away")
 
@@ -107,7 +115,7 @@ def held_slots(name: str, taken: Sequence[HeldLock]) -> str:
     return f"{name!r} has a limit, and these of its slots are held: {held}"
 
 
-def entry_of(name: str, slot: object) -> str:
+def checked_entry(name: str, slot: object) -> str:
     """Return the name that a slot of a limited lock has on the nodes.
 
     Raises:
@@ -116,7 +124,7 @@ def entry_of(name: str, slot: object) -> str:
     if type(slot) is not int or not 0 <= slot < MOST:
         msg = f"slot must be a number from 0 to {MOST - 1}, as lease.slot, not {slot!r}"
         raise ValueError(msg)
-    return name_of(name, slot)
+    return entry_of(name, slot)
 
 
 def why_of(by: str, reason: object) -> str:
@@ -178,7 +186,8 @@ def taking(backend: Backend, lock: HeldLock, why: str, *, now: bool = False) -> 
     Raises:
         LookupError: that holder has let go. Who surveys again may find the next holder.
     """
-    target = backend.policy.target([lock.entry])
+    slot = None if lock.slot is None else Slot(lock.slot)
+    target = backend.policy.target([lock.name], slot=slot)
     is_done = lock.status is LockStatus.DONE
     now = now or is_done or lock.status is LockStatus.RESTING  # nobody believes in such a name
     owner = lock.owners[0].owner

@@ -47,7 +47,7 @@ from django_redlock.core.protocol import Answer, Request, Steps, Vote, one_or_al
 from django_redlock.core.quorum import all_heard, majority_of
 from django_redlock.core.reasons import Reason, ReasonCode, action, because, is_silent, printable
 from django_redlock.core.slots import MOST as MOST_SLOTS
-from django_redlock.core.slots import label_of, name_of, shown, slot_of
+from django_redlock.core.slots import entry_of, read_entry, read_label, shown
 from django_redlock.nodes.node import NodeStatus
 
 from .probe import PATIENCE, Health, NodeReport, eviction
@@ -187,7 +187,7 @@ class HeldLock(NamedTuple):
     @property
     def entry(self) -> str:
         """The name of the lock on the nodes."""
-        return self.name if self.slot is None else name_of(self.name, self.slot)
+        return entry_of(self.name, self.slot)
 
     @property
     def quoted(self) -> str:
@@ -286,7 +286,7 @@ def judge(
     left = [cell.left for cell in own if cell.left is not None]
     text = as_text(entry)
     return HeldLock(
-        slot=None if kind == "mark" else slot_of(text).slot,
+        slot=None if kind == "mark" else read_entry(text).slot,
         limit=own[0].limit if own else None,
         name=name,
         status=status,
@@ -346,7 +346,7 @@ def _about(kind: str, entry: bytes, label: str) -> tuple[str, str, str]:
     if kind == "mark":
         task, locked = completion.of_mark(name)
         return locked, task, label
-    name = slot_of(name).name
+    name = read_entry(name).name
     found = TASK.search(label)
     return (name, found[1], found[2]) if found else (name, "", "")
 
@@ -467,7 +467,7 @@ def survey(
     Args:
         backend: that of the alias; see ``conf.backend``.
         names: look up the locks of these names and nothing else, whether an index has them or not;
-            that of a slot is ``core.slots.name_of`` of name and slot.
+            that of a slot is ``core.slots.entry_of`` of name and slot.
         limit: the most names of each index.
         matching: search the indexes for what has a text for which this is true, besides ``names``.
         indexes: which of ``INDEXES`` are read, where no names are asked for: locks only, or the
@@ -485,15 +485,20 @@ def survey(
         raise ValueError(msg)
     given: Sequence[object] = names
     if given:
-        check_names([slot_of(each).name if isinstance(each, str) else each for each in given])
+        check_names([read_entry(each).name if isinstance(each, str) else each for each in given])
     wanted = tuple(dict.fromkeys(map(str, names)))
     reader = _Reader(backend, limit, matching, indexes, patience)
     return backend.run(_surveying(backend, reader, wanted, memory=memory))
 
 
+def entries_of(name: str, limit: int = MOST_SLOTS) -> tuple[str, ...]:
+    """Return the name on the nodes of each slot of a limited lock."""
+    return tuple([entry_of(name, slot) for slot in range(limit)])
+
+
 def slots_taken(backend: Backend, name: str) -> tuple[HeldLock, ...]:
     """Return the slots of a limited lock that are not free, whatever their holders take for k."""
-    found = survey(backend, [name_of(name, slot) for slot in range(MOST_SLOTS)])
+    found = survey(backend, entries_of(name))
     return tuple(lock for lock in found.locks if lock.on)
 
 
@@ -755,7 +760,7 @@ class _Reader:
                 continue  # a lock that has become a record meanwhile, or the reverse
             told = int(number) if 0 < len(number) <= DIGITS else None
             text, digest = as_text(label), as_text(owner)
-            plain, limit = label_of(text)
+            plain, limit = read_label(text)
             cell = Cell(
                 left=seconds_left(milliseconds),
                 owner=digest,
@@ -780,13 +785,13 @@ def _as_name(entry: bytes) -> str:
         name = entry.decode()
     except UnicodeDecodeError:
         return ""
-    return name if len(slot_of(name).name.encode()) <= LONGEST else ""
+    return name if len(read_entry(name).name.encode()) <= LONGEST else ""
 
 
 def _order(key: tuple[str, bytes]) -> tuple[str, str, int]:
     """Return by what rows are sorted: the slots of a name are together."""
     kind, entry = key
-    name, slot = slot_of(as_text(entry))
+    name, slot = read_entry(as_text(entry))
     return kind, name, -1 if slot is None else slot
 
 
@@ -897,8 +902,7 @@ def look_at_slots(backend: Backend, name: str, limit: int) -> Steps[LockState]:
     Raises:
         NodesUnavailable: no majority of the nodes votes.
     """
-    slots = [name_of(name, slot) for slot in range(limit)]
-    found = yield from surveying(backend, tuple(slots))
+    found = yield from surveying(backend, entries_of(name, limit))
     voting_or_raise(found, name)
     states = tuple(map(state_of, found.locks))
     least = max(states, key=_tells_most)  # of a slot that is free, if there is one

@@ -98,7 +98,7 @@ def assert_locked(name: str) -> Lease:
         LeaseLost: this thread or task has no such lease, or the time of the lease is over.
     """
     for lease in leases():
-        if name in lease.grant.target.names:  # a slot of a limited lock keeps nobody out
+        if lease.slot is None and name in lease.names:  # a slot keeps nobody out
             lease.ensure()
             return lease
     slots = [each.slot for each in leases() if each.slot is not None and each.name == name]

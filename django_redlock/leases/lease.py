@@ -30,7 +30,7 @@ from django_redlock.core.names import check_names
 from django_redlock.core.protocol import NONCE, Answer, Grant, Steps, Vote
 from django_redlock.core.quorum import NO, answer_of, count, majority_denies, revoked
 from django_redlock.core.reasons import Reason, ReasonCode, because, describe
-from django_redlock.core.slots import MOST, label_of, label_with, slot_of
+from django_redlock.core.slots import MOST, Slot, entry_of, read_entry
 from django_redlock.events import Event, EventKind, VoteCount, log_fields
 from django_redlock.interruption import why_not_here
 from django_redlock.nodes.background import running_loop
@@ -72,12 +72,15 @@ class Handle(NamedTuple):
     nonce: str
     names: tuple[str, ...]
     template: str = ""
-    limit: int | None = None
+    slot: Slot | None = None
 
     def encode(self) -> str:
-        """Return the handle as one line of text without spaces."""
-        parts = self if self.limit is not None else self[:-1]
-        text = json.dumps([1, *parts], separators=(",", ":"))
+        """Return the handle as one line of text without spaces; a slot is written as an entry."""
+        names, of = [*self.names], list[int]()
+        if self.slot:
+            names, of = [entry_of(names[0], self.slot.number)], [self.slot.of]
+        parts = (1, self.alias, self.nonce, names, self.template, *of)
+        text = json.dumps(parts, separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     @classmethod
@@ -89,26 +92,21 @@ class Handle(NamedTuple):
         """
         try:
             padded = text.encode() + b"=" * (-len(text) % 4)
-            version, alias, nonce, names, made_of, *limit = json.loads(
+            version, alias, nonce, names, made_of, *of = json.loads(
                 base64.urlsafe_b64decode(padded)
             )
             texts = isinstance(alias, str) and isinstance(made_of, str)
             if version == 1 and texts and NONCE.fullmatch(nonce):
-                if not limit:
+                if not of:
                     return cls(alias, nonce, check_names(names), made_of)
-                ((name,), (most,)) = names, limit
-                plain, slot = slot_of(name)
-                if isinstance(most, int) and slot is not None and slot < most <= MOST:
-                    check_names(plain)
-                    return cls(alias, nonce, (name,), made_of, most)
+                ((entry,), (most,)) = names, of
+                name, number = read_entry(entry)
+                if isinstance(most, int) and number is not None and number < most <= MOST:
+                    return cls(alias, nonce, check_names(name), made_of, Slot(number, most))
         except (AttributeError, RecursionError, TypeError, ValueError):
             pass
         msg = "this is not a handle of a lease"
         raise ValueError(msg)
-
-    def labelled(self, label: str) -> str:
-        """Return the owner label of who adopts it."""
-        return label if self.limit is None else label_with(label, self.limit)
 
 
 class Schedule(Protocol):
@@ -219,18 +217,19 @@ class Lease:
     @property
     def names(self) -> tuple[str, ...]:
         """All names of the lease, a tuple also where there is only one."""
-        name = self.name
-        return (name,) if isinstance(name, str) else name
+        return self.grant.target.names
 
     @property
     def slot(self) -> int | None:
         """Which of the slots of a limited lock it is, from 0; None if the lock has no limit."""
-        return slot_of(self.grant.target.names[0]).slot
+        slot = self.grant.target.slot
+        return slot.number if slot else None
 
     @property
     def limit(self) -> int | None:
         """How many may hold the lock at a time, as its holder wrote it; None without a limit."""
-        return None if self.slot is None else label_of(self.grant.label)[1]
+        slot = self.grant.target.slot
+        return slot.of if slot else None
 
     @property
     def template(self) -> str:
@@ -320,9 +319,9 @@ class Lease:
             raise LeaseLost(self.ending(), name=self.name)
         if self.tell_once():
             self.tell(EventKind.GIVEN)
-        target, limit = self.grant.target, self.limit
-        nonce, template = self.grant.nonce, self.template
-        return Handle(self.backend.alias, nonce, target.names, template, limit).encode()
+        nonce, target = self.grant.nonce, self.grant.target
+        alias, names = self.backend.alias, target.names
+        return Handle(alias, nonce, names, target.template, target.slot).encode()
 
     def _warn_of_parent(self) -> None:
         message = f"{self.name!r} belongs to the parent process: not released here"

@@ -126,14 +126,14 @@ def advised(advice: str) -> Callable[[F], F]:
 
 # -- names, which visitors may have chosen: what looks wrong is logged, and never raised ----------
 
-MOST_TOLD: Final = 20  # names
-_told: Final[set[str]] = set()
+MOST_WARNED: Final = 20  # names
+_warned: Final[set[str]] = set()
 
 
 def warn_once(text: str, name: str, *more: object) -> None:
     """Log a warning about a name, once for each name, and for so many names at most."""
-    if name not in _told and len(_told) < MOST_TOLD:
-        _told.add(name)
+    if name not in _warned and len(_warned) < MOST_WARNED:
+        _warned.add(name)
         logger.warning(text, name, *more)
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_redlock")
 
-Told: TypeAlias = "Callable[[Lease], object]"
+LeaseHandler: TypeAlias = "Callable[[Lease], object]"
 NOT_GIVEN: Any = ...  # for None is what a function returned that was called in place of given
 LOOK: Final = 1.0  # seconds after which a campaign that waits looks if its wait is over
 LONGEST_REST: Final = 30.0  # seconds, after errors
@@ -103,11 +103,11 @@ class Leader:
         self,
         lock_of: Callable[[OnLost], Campaigning],
         of: tuple[str, tuple[str, ...]],
-        on_elected: Told | None,
-        on_lost: Told | None,
+        on_elected: LeaseHandler | None,
+        on_lost: LeaseHandler | None,
     ) -> None:
-        self._told: Final = {"on_elected": on_elected, "on_lost": on_lost}
-        given: dict[str, object] = {**self._told}
+        self._handlers: Final = {"on_elected": on_elected, "on_lost": on_lost}
+        given: dict[str, object] = {**self._handlers}
         for name, function in given.items():
             if function is None:
                 continue
@@ -123,7 +123,7 @@ class Leader:
         self._stop = Latch()  # raised when the term ends, and when the block does
         self._returned = Latch()  # raised when the functions of the term have returned
         self._over = False
-        self._runs: Told | None = None  # which of the functions does
+        self._runs: LeaseHandler | None = None  # which of the functions does
         self._failures = 0  # since a campaign was successful
         self._ended = Latch()  # raised when the campaign has ended
         self._pid = 0  # of the process that has the campaign, once it has begun
@@ -197,7 +197,7 @@ class Leader:
             self._returned.set()
 
     def _call(self, name: str, lease: Lease) -> object:
-        self._runs = function = self._told[name]
+        self._runs = function = self._handlers[name]
         return None if function is None else function(lease)
 
     def _lost(self, lease: Lease) -> None:
@@ -244,7 +244,7 @@ class Leader:
     # -- in a thread ----------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        for name, function in self._told.items():
+        for name, function in self._handlers.items():
             if inspect.iscoroutinefunction(function):
                 msg = f"{name} is a coroutine function, and nobody awaits it here: 'async with'"
                 raise TypeError(msg)

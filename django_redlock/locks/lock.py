@@ -41,11 +41,12 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from django_redlock.backend import Backend, Transaction
+    from django_redlock.core.acquire import Wanted
     from django_redlock.core.policy import Policy
-    from django_redlock.core.protocol import Grant, LockKeys, Steps
+    from django_redlock.core.protocol import Grant, Steps
     from django_redlock.inspection.survey import LockState
 
-    from .leader import Told
+    from .leader import LeaseHandler
 
 F = TypeVar("F", bound="Callable[..., Any]")
 # Functions under ``@redlock``, with alias, names and limit: for the system checks.
@@ -116,8 +117,7 @@ class Lock:
         self.cancels: Final = options.on_lost == "cancel"
         self.raises_loss: Final = self.cancels or options.on_lost == "raise"
         self._filled = False  # whether braces in the names are text, or there are none
-        # Of the last policy: one, or those of each slot.
-        self._keys: tuple[Policy, Sequence[LockKeys]] | None = None
+        self._wanted: tuple[Policy, Wanted] | None = None  # of the last policy
 
     def __repr__(self) -> str:
         name = self.names[0] if len(self.names) == 1 else list(self.names)
@@ -236,19 +236,14 @@ class Lock:
             )
         else:
             check_seconds("wait", wait, zero=True, endless=True)
-        policy, keys = backend.policy, self._keys
-        if keys is None or keys[0] is not policy:  # an alias may have other settings by now
-            self._keys = keys = policy, self._keys_of(policy)
+        policy, wanted = backend.policy, self._wanted
+        if wanted is None or wanted[0] is not policy:  # an alias may have other settings by now
+            self._wanted = wanted = policy, self._wanted_by(policy)
         label = options.label or backend.label()
         ttl = backend.ttl if options.ttl is None else backend.check_ttl(options.ttl)
-        if options.limit is not None:
-            steps = limited.acquire_slot(
-                policy, keys[1], label=label, ttl=ttl, wait=wait, waits_for=options.waits_for
-            )
-            return make_lease(backend, steps, options, block, self.template)
         steps = acquire.acquire(
             policy,
-            keys[1][0],
+            wanted[1],
             label=label,
             ttl=ttl,
             wait=wait,
@@ -258,10 +253,11 @@ class Lock:
         )
         return make_lease(backend, steps, options, block, self.template)
 
-    def _keys_of(self, policy: Policy) -> Sequence[LockKeys]:
-        if self.limit is not None:
-            return limited.Slots(policy, self.names[0], self.limit, self.template)
-        return (policy.target(self.names, self.template),)
+    def _wanted_by(self, policy: Policy) -> Wanted:
+        limit = self._options.limit
+        if limit is not None:
+            return limited.Slots(policy, self.names[0], limit, self.template)
+        return acquire.Names(policy, policy.target(self.names, self.template))
 
     def state(self) -> LockState:
         """Look up the holder of the lock, to show it. ``try_acquire`` works only if it is free.
@@ -403,7 +399,9 @@ class Lock:
     # -- for as long as the process lives -------------------------------------------------------
 
     @advised(".leader(on_elected=work)")
-    def leader(self, *, on_elected: Told = NOT_GIVEN, on_lost: Told = NOT_GIVEN) -> Leader:
+    def leader(
+        self, *, on_elected: LeaseHandler = NOT_GIVEN, on_lost: LeaseHandler = NOT_GIVEN
+    ) -> Leader:
         """Campaign for the lock in the background of a block: of all that do, one leads.
 
         ``with`` campaigns in a thread of its own, ``async with`` in a task. A campaign waits for
@@ -443,14 +441,14 @@ class Lock:
         def lock_of(on_lost: OnLost) -> Lock:
             return self._updated(wait=math.inf, renew=True, durable=False, on_lost=on_lost)
 
-        told: list[Told | None] = []
+        handlers: list[LeaseHandler | None] = []
         given: list[tuple[str, Any]] = [("on_elected", on_elected), ("on_lost", on_lost)]
         for name, function in given:
             if function is None:
                 msg = f"{name} is None: write the function without parentheses, or leave it out"
                 raise TypeError(msg)
-            told.append(None if function is NOT_GIVEN else function)
-        return Leader(lock_of, (self._alias, self.names), *told)
+            handlers.append(None if function is NOT_GIVEN else function)
+        return Leader(lock_of, (self._alias, self.names), *handlers)
 
     def checked(self) -> Backend:
         """Return the backend, if the lock can be taken there.

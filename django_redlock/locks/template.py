@@ -264,9 +264,9 @@ class LockTemplate:
             refuse_or_warn(self, durable=bool(durable), text=ADOPTED)
         steps = acquire.adopt(
             backend.policy,
-            backend.policy.target(given.names, template=given.template),
+            backend.policy.target(given.names, given.template, given.slot),
             old=given.nonce,
-            label=given.labelled(self._options.label or backend.label()),
+            label=self._options.label or backend.label(),
             ttl=backend.check_ttl(backend.ttl if ttl is None else ttl),
         )
         return make_lease(backend, steps, self._options, template=given.template)

@@ -146,6 +146,9 @@ class SentAgain(OnWire):
         if not self._mute:
             self._first.cut(index, vote)
 
+    def strike(self, index: int) -> None:
+        self._first.strike(index)
+
     def keep(self, index: int) -> None:
         self._first.keep(index)
 

@@ -156,12 +156,13 @@ class Link:
         request = asking.request
         return (
             self._is_plain
+            and len(self.connections) >= asking.majority  # else it waits for nodes to be connected
             and bool(asking.usual or asking.begins)
             and len(asking.packed) <= LARGEST
             and (request.to is None or len(request.to) == self._size)
             and not (request.thorough or events.node_watchers or self.torn)
             and not (any(map(KEPT, self._here)) or any(map(DUPLICATE, self._here)))
-            and not (self._left_out and self._is_wanting())
+            and not (self._left_out and (self._is_wanting() or self._is_behind(asking)))
             and not (self.owing and any(e.backlog > BACKLOG for e in self.connections.values()))
         )
 
@@ -212,12 +213,17 @@ class Link:
                 return True
         return False
 
+    def _is_behind(self, asking: Round) -> bool:
+        """Return whether a silent node has what is undone: the undo goes into its kernel, too."""
+        places = [place for place in self._left_out if place in asking.touched]
+        return any(self._nodes[place].is_behind(asking.nonce) for place in places)
+
     def _gather(self, asking: Round) -> None:
         """Get a connection to every node that can have one in time; the others have no vote."""
         for place, connection in self.connections.items():
             if (undos := self._nodes[place].undos).kept:
                 undos.send(connection.send, asking.start, most=UNDOS_FIRST)
-        asked = asking.asked
+        asked = [place for place in asking.asked if asking.votes[place] is None]
         while True:
             wanted = [place for place in asked if place not in self.connections]
             found = [place for place in wanted if self._take(asking, place)]
@@ -389,9 +395,12 @@ class Link:
             if connection.fault:
                 self.drop(place)
         asking.unheard = self._unheard(asking)
-        self._deadline = asking.since + self._timeout
+        self._wait_from(asking, asking.since)
+
+    def _wait_from(self, asking: Round, since: float) -> None:
+        self._deadline = since + self._timeout
         self._longest = asking.start + PATIENCE * self._timeout + asking.request.patience
-        self._looked = self._absent = 0.0
+        self._absent = 0.0
 
     def _unheard(self, asking: Round) -> dict[int, Connection]:
         votes = asking.votes
@@ -419,9 +428,7 @@ class Link:
                     self._poll.modify(connection.fileno, select.POLLIN | select.POLLOUT)
         # Anew, for connecting may have used it up; and not before the last request is written:
         # a node's silence counts from there, and after the wait its reply must be overdue.
-        self._deadline = time.monotonic() + self._timeout
-        self._longest = asking.start + PATIENCE * self._timeout + asking.request.patience
-        self._looked = self._absent = 0.0
+        self._wait_from(asking, time.monotonic())
 
     def _listen(self, asking: Round) -> None:
         """Read answers as they arrive until it is enough, or the node timeout is over."""
@@ -500,9 +507,7 @@ class Link:
         self._forgo()
         # Before the last look: this thread may not run after it, and would take that for silence.
         now = time.monotonic()
-        for fileno in self._unsent:  # some are ready to send all the time: see ``_listen``
-            self._poll.modify(fileno, select.POLLIN)
-        self._unsent.clear()
+        self._send_no_more()
         if asking.unheard:
             self._read_all()  # a reply may have come while this thread was waking up
         for place, connection in tuple(self.connections.items()):
@@ -516,6 +521,12 @@ class Link:
                 self._nodes[place].replies()
         self.owing = any(map(OWED, self.connections.values()))
 
+    def _send_no_more(self) -> None:
+        """Poll for what can be read: some sockets are ready to send all the time (``_listen``)."""
+        for fileno in self._unsent:
+            self._poll.modify(fileno, select.POLLIN)
+        self._unsent.clear()
+
     def _forgo(self) -> None:
         if self._connecting is not None:
             self._connecting.end()
@@ -524,6 +535,7 @@ class Link:
     def tear(self) -> None:
         """Note that an interruption may have put the streams out of step."""
         self.torn = time.monotonic()
+        self._send_no_more()
         self._forgo()
 
     @property
@@ -532,7 +544,7 @@ class Link:
         if not self.owing:
             return False
         now = time.monotonic()
-        return any(undoing_until(each.owed) > now for each in self.connections.values())
+        return any(undoing_until(each.owed) > now for each in tuple(self.connections.values()))
 
     def close(self, why: Reason) -> None:
         """Close all connections; what they have not undone goes to the nodes."""

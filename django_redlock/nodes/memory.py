@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from django_redlock.core.commands import ANY_TASK
 from django_redlock.core.protocol import WITH_EPOCH, Answer, LockKeys, Request, Vote, Wakeup
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.core.slots import name_of, slot_of
+from django_redlock.core.slots import entry_of, label_with
 from django_redlock.interruption import Latch, drain
 
 from .background import reset_in_child
@@ -203,7 +203,7 @@ class MemoryNode:
                 return ["GONE"]
             if value is not None and not _yields(value, request.old, request.opener):
                 if request.waits:
-                    self.waits[target.names[which]] = int(self.clock()) + request.waits
+                    self.waits[target.entries[which]] = int(self.clock()) + request.waits
                 once = ONCE.fullmatch(value)
                 refused = "ONCE" if once else "DONE" if DONE.fullmatch(value) else "HELD"
                 told = [self.pttl(key), label_in(value), owner_of(value), which]
@@ -217,9 +217,10 @@ class MemoryNode:
             *(self.fences.get(field, 0) + 1 for field in fields),
         )
         self.held = {name: due for name, due in self.held.items() if due > int(now)}
-        for key, field, name in zip(target.keys, fields, target.names, strict=True):
+        label = label_with(request.label, target.slot)
+        for key, field, name in zip(target.keys, fields, target.entries, strict=True):
             self.fences[field] = number
-            self._set(key, f"{request.nonce}:{number}:{request.label}", request.ttl)
+            self._set(key, f"{request.nonce}:{number}:{label}", request.ttl)
             self.held[name] = int(now) + request.ttl
         return ["GRANTED", str(number)]
 
@@ -227,11 +228,11 @@ class MemoryNode:
         self, target: LockKeys, slots: int, waits: int, *, reserved: int | None = None
     ) -> list[int]:
         """Return the pttl of each slot, or ``reserved``, and note that each has a waiter."""
-        key, name = slot_of(target.keys[0]).name, slot_of(target.names[0]).name
-        keys = [name_of(key, slot) for slot in range(slots)]
+        (key,), (entry,) = target.keys, target.entries
+        entries = [entry_of(str(target.name), slot) for slot in range(slots)]
+        keys = [key.removesuffix(entry) + each for each in entries]
         if waits:
-            due = int(self.clock()) + waits
-            self.waits |= {name_of(name, slot): due for slot in range(slots)}
+            self.waits |= dict.fromkeys(entries, int(self.clock()) + waits)
         kept = {each for each in keys if reserved is not None and self.get(each) == NEXT}
         return [reserved if each in kept else self.pttl(each) for each in keys]  # type: ignore[misc]
 
@@ -275,7 +276,7 @@ class MemoryNode:
         keys, ttl = lease.target.keys, lease.ttl
         if not all(self._mine(key, f"{lease.nonce}:") for key in keys):
             return 0
-        for key, name in zip(keys, lease.target.names, strict=True):
+        for key, name in zip(keys, lease.target.entries, strict=True):
             if 0 <= self.pttl(key) < ttl:
                 self._set(key, self.keys[key][0], ttl)
                 self.held[name] = int(self.clock()) + ttl
@@ -287,12 +288,13 @@ class MemoryNode:
             return ["EMPTY"]
         if not self._free_or_mine(target.keys, request.nonce):
             return ["GONE"]
-        fields = target.fields
-        for key, field, name in zip(target.keys, fields, target.names, strict=True):
+        label = label_with(request.label, target.slot)
+        mine = f"{request.nonce}:{request.fence}:{label}"
+        for key, field, name in zip(target.keys, target.fields, target.entries, strict=True):
             self.fences[field] = max(self.fences.get(field, 0), request.fence)
             value = self.get(key)
             if value is None or 0 <= self.pttl(key) < ttl:
-                self._set(key, value or f"{request.nonce}:{request.fence}:{request.label}", ttl)
+                self._set(key, value or mine, ttl)
                 self.held[name] = int(self.clock()) + ttl
         return ["HEALED", request.count]
 
@@ -300,7 +302,7 @@ class MemoryNode:
         target, nonce = request.target, request.nonce
         outcome, woken = "GONE", 0
         revoked: list[object] = []
-        rows = zip(target.keys, target.queues, target.names, request.flags, strict=True)
+        rows = zip(target.keys, target.queues, target.entries, request.flags, strict=True)
         for lock, queue, name, flag in rows:
             waited = self.waits.get(name, 0) > int(self.clock())
             text = self._revoked(lock, nonce)
@@ -318,7 +320,11 @@ class MemoryNode:
         return [outcome, woken, *revoked]
 
     def _revoke(self, request: commands.Revoke) -> list[object]:
-        (key,), (name,), (queue,) = request.target.keys, request.target.names, request.target.queues
+        (key,), (name,), (queue,) = (
+            request.target.keys,
+            request.target.entries,
+            request.target.queues,
+        )
         value = self.get(key)
         if value in (None, NEXT) or owner_of(value) != request.owner:
             return ["GONE"]
@@ -378,7 +384,7 @@ class MemoryNode:
         self.waits = {name: due for name, due in self.waits.items() if due > now}
         if request.slots:
             return ["LOOKED", self._of_slots(target, request.slots, request.waits)]
-        self.waits[target.names[request.which]] = now + request.waits
+        self.waits[target.entries[request.which]] = now + request.waits
         done = ONCE.fullmatch(self.get(target.keys[request.which]) or "")
         return ["LOOKED", -2 if done else self.pttl(target.keys[request.which])]
 
@@ -485,13 +491,13 @@ class MemoryNode:
         return [name for _, name in due[:most]], after
 
     def _own(self, target: LockKeys, nonce: str) -> Iterator[tuple[str, str]]:
-        for key, name in zip(target.keys, target.names, strict=True):
+        for key, name in zip(target.keys, target.entries, strict=True):
             if self._mine(key, f"{nonce}:"):
                 yield key, name
 
     def _revoked_of(self, target: LockKeys, nonce: str) -> dict[tuple[str, str], str]:
         """Return from whom and why keys were revoked from this nonce, by key and name."""
-        pairs = zip(target.keys, target.names, strict=True)
+        pairs = zip(target.keys, target.entries, strict=True)
         found = {pair: self._revoked(pair[0], nonce) for pair in pairs}
         return {pair: text for pair, text in found.items() if text is not None}
 

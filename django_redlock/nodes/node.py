@@ -265,6 +265,10 @@ class Node:
                 return connection
         return None
 
+    def is_behind(self, nonce: bytes) -> bool:
+        """Return whether a stalled connection owes the reply to a request of this nonce."""
+        return any(each.owes(nonce) for each in tuple(self._stalled))
+
     def take_behind(self, nonce: str) -> Connection | None:
         """Return a stalled connection to undo ``nonce`` on: the one that has its grant, if any.
 

@@ -16,6 +16,7 @@ import enum
 import functools
 import math
 import time
+import weakref
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -24,7 +25,7 @@ from django_redlock.core.commands import DIGITS, number_at
 from django_redlock.core.protocol import TAKING, UNDO, Answer, Command, Request, Vote
 from django_redlock.core.quorum import majority_of
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.interruption import remove
+from django_redlock.interruption import gone, remove
 
 from . import replies
 from .connection import OnWire, SentAgain, pack
@@ -109,7 +110,7 @@ class Round(OnWire):
         answered: the task's future, until it has the votes.
         late: the rounds of the group to which not all nodes have replied.
         missing: when it is over, the indexes of the nodes that may still do what they were asked to
-            take, with the connection; None: that has ended.
+            take, with a weak reference to the connection, or ``gone``: that has ended.
         link, home: who carries it: the number of a thread's link, or a weak reference to the
             connections of a task's loop.
         behind: of an undo, the rounds behind which it must go.
@@ -132,7 +133,7 @@ class Round(OnWire):
     link = NO_LINK
     home: Callable[[], Home | None] | None = None
     behind: Sequence[Round] = ()
-    missing: Mapping[int, Connection | None] = NOTHING
+    missing: Mapping[int, Callable[[], Connection | None]] = NOTHING
     _patient: Collection[int] = ()  # the indexes of nodes that were not known to be down
     _timed = 0.0  # ``time.monotonic`` when it was sent, while somebody watches the nodes
     _written = False
@@ -347,7 +348,7 @@ class Round(OnWire):
         if self.over:
             return
         if self.command in TAKING:
-            self.missing = {**self.missing, index: None}
+            self.missing = {**self.missing, index: gone}
         self.hear(index, vote)
 
     def strike(self, index: int) -> None:
@@ -442,8 +443,8 @@ class Round(OnWire):
     def result(self) -> list[Vote]:
         """Return the votes, with an unknown one for each node that was not heard."""
         if (self.unheard or self.missing) and self.command in TAKING:
-            self.missing = {**self.unheard, **self.missing} if self.missing else self.unheard
-            self.unheard = {}
+            here = {index: weakref.ref(each) for index, each in self.unheard.items()}
+            self.missing = {**here, **self.missing} if self.missing else here
             self.late.add(self)
         if None in self.votes:
             waited = self.clock() - self.start
@@ -498,7 +499,7 @@ class LateRounds(dict[str, list[Round]]):
         found = False
         for each in tuple(self.get(nonce, ())):
             if index in each.missing:
-                found, connection = True, each.missing.get(index)
+                found, connection = True, each.missing.get(index, gone)()
                 if connection is None or connection.fault:
                     each.strike(index)
         return found

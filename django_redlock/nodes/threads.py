@@ -16,6 +16,7 @@ back when its request is over; taking and putting are one step each, and nothing
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from django_redlock.interruption import drain
 
 from .background import WorkerThreads
 from .connection import Connection
-from .faults import INTERRUPTED
+from .faults import INTERRUPTED, TAKES_NO_MORE
 from .link import Link
 from .node import LONGEST_TORN, SETTLE_EVERY, SPARE, SentUndo, Undo
 from .round import LateRounds, Round
@@ -69,12 +70,13 @@ class Threads:
 
     def ask(self, request: Request) -> list[Vote]:
         """Put a request to the nodes; return one vote for each, in order."""
-        asking = Round(self.nodes, request, self.timeout, late=self.late)
-        link = self._take(asking)
+        asking, link = Round(self.nodes, request, self.timeout, late=self.late), None
         try:
+            link = self._take(asking)
             votes = link.carry(asking)
         except BaseException:  # rule: an interrupted stream serves for undoing, nothing else
-            self._tear(link, asking)
+            if link is not None:
+                self._tear(link, asking)
             raise
         self._put_back(link, asking)
         return votes
@@ -85,9 +87,8 @@ class Threads:
         """Return the link for a round: of an undo, the one of its grant."""
         if asking.undoing:
             nonce = asking.request.nonce
-            if (torn := self.torn.pop(nonce, None)) is not None:
-                return torn
-            if (link := self._behind(asking)) is not None:
+            link = self._behind(asking, self.torn.pop(nonce, None))
+            if link is not None:
                 return link
         for links in self.idle, self.owing:
             try:
@@ -96,12 +97,12 @@ class Threads:
                 continue
         return Link(next(self._numbers), self.nodes, self.timeout)
 
-    def _behind(self, asking: Round) -> Link | None:
+    def _behind(self, asking: Round, torn: Link | None) -> Link | None:
         """Return the link of the grant that is undone; undo what others were asked behind that."""
         behind = self.late.pop(asking.request.nonce, None)
         if not behind:
-            return None
-        link = next((link for each in behind if (link := self._pop(each.link))), None)
+            return torn
+        link = torn or next((link for each in behind if (link := self._pop(each.link))), None)
         asking.behind = [each for each in behind if link is None or each.link != link.number]
         if asking.behind:
             self.undo_behind(asking)
@@ -124,8 +125,8 @@ class Threads:
 
     def _tear(self, link: Link, asking: Round) -> None:
         """Keep a link for the undo that follows an interruption."""
-        self.torn[asking.request.nonce] = link
         link.tear()
+        self.torn[asking.request.nonce] = link
         self._attend_soon()
 
     def undo_behind(self, asking: Round) -> None:
@@ -143,7 +144,8 @@ class Threads:
     def _send_behind(self, asking: Round, late: Round) -> list[int]:
         link, home = self._pop(late.link), late.home() if late.home else None
         undo, now, sent = Undo(asking.request, asking.start), time.monotonic(), []
-        for place, connection in tuple(late.missing.items()):
+        for place, reference in tuple(late.missing.items()):
+            connection = reference()
             if connection is None or connection.fault or asking.votes[place] is not None:
                 continue
             node = self.nodes[place]
@@ -153,6 +155,8 @@ class Threads:
                     asking.keep(place)
                 if silent:
                     node.stall(connection, now)
+                elif connection.unsent:
+                    connection.close(TAKES_NO_MORE)
             elif home is None or not home.send_behind(place, owed):
                 continue
             sent.append(place)
@@ -166,8 +170,8 @@ class Threads:
 
     def take(self, node: Node, now: float) -> Connection | None:
         """Return a connection as ``Node.take`` does, out of a link if no other is idle."""
-        if node.is_bare:
-            for link in (self.idle or self.owing).copy():
+        if node.is_bare:  # what may have to undo a grant keeps its connections
+            for link in self.idle.copy():
                 if (found := self._pop(link)) is not None:
                     found.dissolve()
                     break
@@ -185,12 +189,14 @@ class Threads:
         """
         while self.torn or any(link.is_undoing for link in tuple(self.idle.values())):
             self.threads.pause(SETTLE_EVERY)
-            if self.threads.until < float("inf"):
+            if self.threads.until < math.inf:
                 return
             for number in tuple(self.idle):
                 if (link := self.idle.pop(number, None)) is not None:
-                    link.settle()
-                    self.idle[number] = link
+                    try:
+                        link.settle()
+                    finally:
+                        self.idle[number] = link
             latest = time.monotonic() - LONGEST_TORN
             for nonce, link in tuple(self.torn.items()):
                 if 0 < link.torn < latest and self.torn.pop(nonce, None) is not None:

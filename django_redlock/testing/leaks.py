@@ -21,7 +21,7 @@ from django_redlock.backend import Backend
 from django_redlock.core import hold
 from django_redlock.core.protocol import Answer, Grant
 from django_redlock.core.reasons import printable
-from django_redlock.core.slots import shown, slot_of
+from django_redlock.core.slots import shown
 from django_redlock.events import Event, EventKind
 from django_redlock.inspection import survey
 from django_redlock.interruption import drain
@@ -57,8 +57,9 @@ class Acquired(NamedTuple):
 
     def line(self, why: str, holder: str) -> str:
         """Return what is said of a lock that was left behind."""
-        slots = map(slot_of, self.grant.target.names)
-        names = " and ".join(f"{each.name!r}{shown(each.slot)}" for each in slots)
+        target = self.grant.target
+        slot = shown(target.slot.number if target.slot else None)
+        names = " and ".join(f"{name!r}{slot}" for name in target.names)
         held = f", held by {printable(holder)}" if holder else ""
         thread = "" if self.thread == threading.main_thread().name else f" by {self.thread}"
         return f"{names} of {self.backend.alias!r}{held}, {why}; acquired{thread} at {self.where}"
@@ -160,7 +161,7 @@ def _free(acquired: Acquired, *, given: bool) -> str:
 
 def _holder(backend: Backend, grant: Grant) -> str:
     """Return the owner label that the nodes have, or "" if they do not reply."""
-    found = survey(backend, grant.target.names[:1]).locks
+    found = survey(backend, grant.target.entries[:1]).locks
     return found[0].holder if found else ""
 
 

@@ -11,9 +11,8 @@ from django_redlock.backend import LABEL_BYTES
 from django_redlock.core import hold
 from django_redlock.core.names import check_alias
 from django_redlock.core.reasons import printable
-from django_redlock.core.slots import name_of
 from django_redlock.inspection import HeldLock, LockStatus, survey
-from django_redlock.inspection.survey import slots_taken
+from django_redlock.inspection.survey import entries_of, slots_taken
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.options import check_limit
@@ -202,7 +201,7 @@ def _look(
     entries = list(names)
     if limit is not None:
         check_limit(limit)
-        entries = [name_of(name, slot) for name in names for slot in range(limit)]
+        entries = [slot for name in names for slot in entries_of(name, limit)]
     found = survey(conf.backend(alias), entries)
     if not found.complete:
         raise AssertionError(f"no majority of the nodes of {alias!r} votes: {found.summary}")

@@ -123,7 +123,7 @@ def test_a_record_that_overwrites_is_caught(nodes):
     first, second = lost(nodes)
 
     def anybodys(self: MemoryNode, target: LockKeys, _: str) -> Iterator[tuple[str, str]]:
-        names = zip(target.keys, target.names, strict=True)
+        names = zip(target.keys, target.entries, strict=True)
         return ((key, name) for key, name in names if key in self.keys)
 
     with with_edits(Patch(MemoryNode, "_own", lambda _: anybodys)):

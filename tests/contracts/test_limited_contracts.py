@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from django_redlock import LeaseLost, LockTaken, assert_locked, conf, current_lease, redlock
-from django_redlock.core import wait as waiting
+from django_redlock.core import limited
 from django_redlock.core.commands import Acquire
-from django_redlock.core.slots import MARK, name_of
+from django_redlock.core.slots import MARK, entry_of
 from django_redlock.events import Event, EventKind, subscribe, unsubscribe
 from django_redlock.fencing import fenced
 from django_redlock.inspection import revoke
 from django_redlock.inspection.survey import surveying
 from django_redlock.leases.lease import Lease
 from django_redlock.nodes.memory import MemoryNode
-from tests.simulation.mutants import Edit, Patch, with_edits
+from tests.simulation.mutants import Patch, with_edits
 from tests.support.waiting import eventually
 
 from .test_contracts import MAX_TTL, nothing_held, style, world
@@ -136,7 +136,7 @@ def test_a_slot_that_is_revoked_is_one_holders():
     leases = taken(2)
     ours = leases[0]
     backend = conf.backend("default")
-    name = name_of("name", ours.slot or 0)
+    name = entry_of("name", ours.slot or 0)
     found = backend.run(surveying(backend, (name,)))
     backend.run(revoke.taking(backend, found.locks[0], "revoked by me", now=False))
     with pytest.raises(LeaseLost) as lost:
@@ -306,10 +306,22 @@ def test_who_waits_for_fewer_slots_keeps_nobody_from_another():
     overtaken(MAX_TTL)
 
 
+def in_one_line(real: Callable[..., None]) -> Callable[..., None]:
+    """All waiters for a slot of a name stand in one line of their process."""
+
+    def init(self: limited.SlotLine, *args: Any) -> None:
+        real(self, *args)
+        self.waiter.queue = self.waiter.queues[0]
+
+    return init
+
+
 def test_one_line_for_all_limits_is_noticed():
     """A broken variant: who stands behind a smaller limit looks at no node until it has left."""
-    one = Edit(waiting, "wait_for_slot", "{MARK}{len(slots)}", "{MARK}")
-    with with_edits(one), pytest.raises(AssertionError):
+    with (
+        with_edits(Patch(limited.SlotLine, "__init__", in_one_line)),
+        pytest.raises(AssertionError),
+    ):
         overtaken(2.0)
 
 
@@ -336,8 +348,8 @@ def counting_on_each_node(real: Callable[..., list[object]]) -> Callable[..., li
     def grant(self: MemoryNode, request: Acquire, *epoch: int) -> list[object]:
         answer: list[object] = ["GONE"]
         for slot in range(request.slots):
-            name = name_of("name", slot)
-            target = request.target._replace(names=(name,), keys=(f"redlock:lock:{name}",))
+            entry = entry_of("name", slot)
+            target = request.target._replace(entries=(entry,), keys=(f"redlock:lock:{entry}",))
             answer = real(self, replace(request, target=target), *epoch)
             if answer[0] == "GRANTED":
                 break

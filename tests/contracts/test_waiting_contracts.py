@@ -18,7 +18,7 @@ import pytest
 from django_redlock import LockTaken, conf, redlock
 from django_redlock.core import wait as waiting
 from django_redlock.core.policy import Policy
-from django_redlock.core.protocol import BlockOnNode, LockKeys, Request, Steps, Waiter, Wakeup
+from django_redlock.core.protocol import BlockOnNode, Request, Steps, Waiter, Wakeup
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes, MemoryPlace
 from django_redlock.testing.embedded import EmbeddedNodes
 from tests.simulation.mutants import Patch, nodes, with_edits
@@ -87,8 +87,8 @@ def rare_looks() -> Iterator[list[str]]:
     mine, at_the_nodes = conf.backend("default").policy, waiting._at_the_nodes
     in_vain: list[str] = []
 
-    def noted(policy: Policy, target: LockKeys, ticket: Waiter, **more: Any) -> Steps[str]:
-        steps, reply = at_the_nodes(policy, target, ticket, **more), None
+    def noted(policy: Policy, line: waiting.Line[Any], until: float) -> Steps[str]:
+        steps, reply = at_the_nodes(policy, line, until), None
         while True:
             try:
                 effect = steps.send(reply)
@@ -96,7 +96,7 @@ def rare_looks() -> Iterator[list[str]]:
                 return str(ended.value)
             reply = yield effect
             if isinstance(effect, BlockOnNode) and not reply.wakeup and policy is mine:
-                in_vain.append(ticket.queue)
+                in_vain.append(line.waiter.queue)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(waiting, "LOOK_EVERY", (600.0, 600.0))

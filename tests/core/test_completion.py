@@ -21,7 +21,14 @@ DONE = Recorded()
 def copy(table: Table, *answers: object, wait: float = 0.0) -> Grant:
     """What comes of a copy that asks for its run name."""
     target = table.policy.target(["run"])
-    steps = acquire.acquire(table.policy, target, label="me", ttl=10.0, wait=wait, thorough=True)
+    steps = acquire.acquire(
+        table.policy,
+        acquire.Names(table.policy, target),
+        label="me",
+        ttl=10.0,
+        wait=wait,
+        thorough=True,
+    )
     grant: Grant = table.talk(steps, *answers)
     return grant
 
@@ -80,9 +87,14 @@ def test_a_copy_hears_all_nodes_and_others_a_majority():
     table = Table(3)
     target = table.policy.target(["run"])
     asks = [
-        acquire.acquire(table.policy, target, label="", ttl=10.0, wait=0, thorough=thorough).send(
-            None
-        )
+        acquire.acquire(
+            table.policy,
+            acquire.Names(table.policy, target),
+            label="",
+            ttl=10.0,
+            wait=0,
+            thorough=thorough,
+        ).send(None)
         for thorough in (True, False)
     ]
     thorough, usual = (ask for ask in asks if isinstance(ask, Request))

@@ -145,8 +145,8 @@ class Table:
 
     def acquire(self, *names: str, ttl: float = 10.0, wait: float = 0.0, **options: Any) -> Any:
         """Steps to take the names."""
-        target = self.policy.target(names or ("a",))
-        return acquire.acquire(self.policy, target, label="me", ttl=ttl, wait=wait, **options)
+        wanted = acquire.Names(self.policy, self.policy.target(names or ("a",)))
+        return acquire.acquire(self.policy, wanted, label="me", ttl=ttl, wait=wait, **options)
 
     def grant(self, **changes: Any) -> Grant:
         """A tenancy that began now, for ten seconds."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from django_redlock.core import limited
+from django_redlock.core import acquire, limited
 from django_redlock.core import wait as waiting
 from django_redlock.core.acquire import SPLITS
 from django_redlock.core.commands import Acquire, SlotsLeft
@@ -26,7 +26,15 @@ from django_redlock.core.protocol import (
     Vote,
     Wakeup,
 )
-from django_redlock.core.slots import MARK, Slot, label_of, label_with, name_of, slot_of
+from django_redlock.core.slots import (
+    MARK,
+    Entry,
+    Slot,
+    entry_of,
+    label_with,
+    read_entry,
+    read_label,
+)
 from tests.simulation.mutants import Patch, with_edits
 
 from . import test_conversations
@@ -54,7 +62,7 @@ class SlotTable(Table):
     def take(self, limit: int = 3, wait: float = 0.0, **options: Any) -> Any:
         """Steps to take a slot of "a"."""
         slots = limited.Slots(self.policy, "a", limit)
-        return limited.acquire_slot(self.policy, slots, label="me", ttl=10.0, wait=wait, **options)
+        return acquire.acquire(self.policy, slots, label="me", ttl=10.0, wait=wait, **options)
 
     def _votes(self, ask: Request, words: object) -> list[Vote]:
         each = words if isinstance(words, list) else [words] * self.size
@@ -68,7 +76,7 @@ class SlotTable(Table):
     @property
     def wished(self) -> list[int | None]:
         """The slots that were wished, in order."""
-        return [slot_of(ask.target.names[0]).slot for ask in grants(self)]
+        return [ask.target.slot and ask.target.slot.number for ask in grants(self)]
 
 
 def told(i: int, word: Slots, ask: Request) -> Vote:
@@ -78,7 +86,7 @@ def told(i: int, word: Slots, ask: Request) -> Vote:
     if ask.command is Command.LOOK:
         return Vote(f"node{i}", Answer.YES, result=left)
     assert isinstance(ask, Acquire)
-    which = slot_of(ask.target.names[0]).slot or 0
+    which = ask.target.slot.number if ask.target.slot else 0
     owner = "" if word.reserved else "0123456789abcdef"
     mine = 0.05 if word.reserved else left.left[which]
     return Vote(f"node{i}", Answer.NO, left=mine, holder="you", owner=owner, result=left)
@@ -97,11 +105,11 @@ FULL = Slots([HELD, HELD, HELD])
 
 def test_the_name_of_a_slot_is_read_back():
     """Of names that other clients wrote, each is a plain lock's."""
-    assert slot_of(name_of("a:7", 127)) == Slot("a:7", 127)
+    assert read_entry(entry_of("a:7", 127)) == Entry("a:7", 127)
     for name in ("a", "a7", f"a{MARK}", f"a{MARK}x", f"a{MARK}1234", f"{MARK}", f"a{MARK}²"):
-        assert slot_of(name) == Slot(name, None)
-    assert label_of(label_with("host:1(t):id", 5)) == ("host:1(t):id", 5)
-    assert label_of("host:1") == ("host:1", None)
+        assert read_entry(name) == Entry(name, None)
+    assert read_label(label_with("host:1(t):id", Slot(0, 5))) == ("host:1(t):id", 5)
+    assert read_label("host:1") == ("host:1", None)
 
 
 def test_all_slots_of_a_name_have_the_queue_node_of_the_name():
@@ -122,9 +130,12 @@ def test_a_free_slot_costs_one_attempt():
     table = SlotTable(5)
     grant = table.talk(table.take(), 5)
     assert table.commands == ["grant"]
-    assert slot_of(grant.target.names[0]) == Slot("a", table.wished[0])
-    assert grant.label == label_with("me", 3)
-    assert grants(table)[0].slots == 3
+    target = grant.target
+    assert (target.name, target.slot) == ("a", (table.wished[0], 3))
+    assert target.entries == (entry_of("a", table.wished[0]),)
+    (ask,) = grants(table)
+    assert (grant.label, ask.slots) == ("me", 3)
+    assert label_with("me", target.slot) in ask.wire()[1]
 
 
 @pytest.mark.parametrize("wait", [0.0, 5.0])
@@ -233,7 +244,7 @@ def test_a_claim_is_made_once_as_by_a_plain_lock():
     table.talk(table.take(), reserved, test_conversations.Found(WORD), 5)
     assert table.commands == ["grant", "claim", "grant"]
     assert grants(table)[-1].opener == WORD
-    assert table.asked[1].queue == f"redlock:queue:{name_of('a', table.wished[1] or 0)}"
+    assert table.asked[1].queue == f"redlock:queue:{entry_of('a', table.wished[1] or 0)}"
     table = SlotTable(3)
     none = test_conversations.Found()
     with pytest.raises(LockTaken):
@@ -250,7 +261,7 @@ def test_a_refused_caller_blocks_on_all_slots_without_another_look():
     table.talk(table.take(wait=5), FULL, Wakeup(WORD, which=1), 5)
     assert table.commands == ["grant", "grant"]
     (block,) = table.blocks
-    assert block.ticket.queues == tuple(f"redlock:queue:{name_of('a', i)}" for i in range(3))
+    assert block.ticket.queues == tuple(f"redlock:queue:{entry_of('a', i)}" for i in range(3))
     assert block.ticket.queue not in {*block.ticket.queues, "redlock:queue:a"}
     assert block.place == table.policy.target(["a"]).queue_nodes[0]
     assert grants(table)[0].waits == 1500
@@ -313,7 +324,7 @@ def test_an_interrupted_waiter_passes_its_wake_up_on_to_the_list_of_its_slot():
     assert isinstance(leaves, LeaveQueue)
     passes_on = steps.send(WORD)
     assert passes_on.command is Command.RELEASE
-    assert passes_on.target.names == (name_of("a", which),)
+    assert passes_on.target.entries == (entry_of("a", which),)
     assert passes_on.touched == frozenset()
     assert passes_on.wake == (0,)
     with pytest.raises(KeyboardInterrupt):
@@ -327,7 +338,7 @@ def test_an_attempt_that_cannot_use_its_wake_up_passes_it_on_to_its_slot():
     reserved = Slots([HELD, 0.05, HELD], reserved=True)
     table.talk(table.take(wait=9), FULL, Wakeup(WORD), [reserved, LOST, reserved])
     (release,) = [ask for ask in table.asked if ask.command is Command.RELEASE]
-    assert release.target.names == (name_of("a", 1),)
+    assert release.target.entries == (entry_of("a", 1),)
     assert release.wake == {0}
 
 
@@ -377,18 +388,18 @@ def by_any_node(_: object) -> Callable[..., list[float]]:
 def to_slot_0(real: Callable[..., Any]) -> Callable[..., Any]:
     """A wake-up is passed on for the first slot, whichever it was for."""
     return lambda policy, target, which: real(
-        policy, target._replace(names=(name_of("a", 0),)), which
+        policy, target._replace(entries=(entry_of("a", 0),)), which
     )
 
 
-def for_its_wish(real: Callable[..., Any]) -> Callable[..., Any]:
-    """A wake-up is used for a slot at random, not for that of its list."""
+def for_the_first(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A wake-up is used for the first slot, not for that of its list."""
 
-    def wait(*args: Any) -> Any:
-        _, wakeup = yield from real(*args)
-        return 0, wakeup
+    def next_try(self: limited.SlotLine, wakeup: str) -> Any:
+        self.waiter.which = 0
+        return real(self, wakeup)
 
-    return wait
+    return next_try
 
 
 @pytest.mark.parametrize(
@@ -399,14 +410,17 @@ def for_its_wish(real: Callable[..., Any]) -> Callable[..., Any]:
             test_a_slot_that_a_minority_calls_free_is_none,
         ),
         (
-            Patch(waiting, "free_slots_in", by_any_node),
+            Patch(limited, "free_slots_in", by_any_node),
             test_a_look_goes_to_all_nodes_and_is_about_all_slots,
         ),
         (
             Patch(waiting, "wake_next", to_slot_0),
             test_an_interrupted_waiter_passes_its_wake_up_on_to_the_list_of_its_slot,
         ),
-        (Patch(waiting, "wait_for_slot", for_its_wish), test_a_wake_up_opens_the_slot_of_its_list),
+        (
+            Patch(limited.SlotLine, "next_try", for_the_first),
+            test_a_wake_up_opens_the_slot_of_its_list,
+        ),
         (
             Patch(limited, "_free", lambda _: lambda votes, majority, slot: []),
             lambda: test_a_slot_that_a_majority_calls_free_is_wished_next(0.0),

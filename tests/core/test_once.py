@@ -127,8 +127,8 @@ def test_a_caller_that_stops_at_the_first_record_is_noticed():
     hasty = Edit(
         acquire,
         "attempt",
-        "all_heard if puts_back else counting(usual, policy.majority)",
-        "counting(usual, policy.majority)",
+        "all_heard if puts_back else with_majority(usual, policy.majority)",
+        "with_majority(usual, policy.majority)",
     )
     with with_edits(hasty):
         assert not hears_all()

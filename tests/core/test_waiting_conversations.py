@@ -608,7 +608,7 @@ def test_others_have_no_head_start(woken: object, name: str, wait: float) -> Non
 
 def believing_any_node(real: Any) -> Any:
     """Take it for news that a node which did not refuse has no key."""
-    return lambda *args, refusing, **facts: real(*args, refusing=set(range(9)), **facts)
+    return lambda line, told, node, **_: real(line, told, node, blocked=True)
 
 
 def believing_no_break(real: Any) -> Any:
@@ -638,7 +638,7 @@ def claiming_again(real: Any) -> Any:
         (
             Patch(
                 waiting,
-                "wait_for_turn",
+                "wait_in_line",
                 rules.undoing(lambda undo, thrown, _: None if thrown else undo),
             ),
             lambda: test_who_is_interrupted_leaves_the_line_and_passes_the_turn_on(
@@ -650,7 +650,7 @@ def claiming_again(real: Any) -> Any:
             lambda: test_what_is_no_word_is_not_carried("next"),
         ),
         (
-            Patch(waiting, "_at_the_nodes", believing_any_node),
+            Patch(waiting.NameLine, "free_in", believing_any_node),
             lambda: test_a_node_that_did_not_refuse_us_is_no_reason_to_try_again(1),
         ),
         (

@@ -16,7 +16,7 @@ from django.core.management.base import CommandError
 from django.db import connection
 from django.test import Client
 
-from django_redlock import LeaseLost, LockTaken, redlock
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable, redlock
 from django_redlock.core import slots
 from django_redlock.events import logger
 from django_redlock.inspection import LockStatus, survey
@@ -34,8 +34,8 @@ LOCK = f"{PAGE}lock/"
 
 def put_slot(memory: Any, slot: int, limit: int, label: str = "web-1", *nodes: int) -> None:
     """Let a client hold a slot of the name, which takes ``limit`` for k."""
-    value = f"{A if label == 'web-1' else B}:5:{slots.label_with(label, limit)}"
-    put(memory, slots.name_of(NAME, slot), value, *(nodes or range(5)))
+    value = f"{A if label == 'web-1' else B}:5:{slots.label_with(label, slots.Slot(slot, limit))}"
+    put(memory, slots.entry_of(NAME, slot), value, *(nodes or range(5)))
 
 
 def first_cells(out: str) -> list[str]:
@@ -240,6 +240,15 @@ def test_a_slot_that_makes_no_sense(memory, args, why):
     """It says which."""
     with pytest.raises(CommandError, match=why):
         release(*args)
+
+
+def test_who_takes_a_slot_away_without_a_majority_reads_the_name(memory):
+    """And not what stands for the slot on the nodes."""
+    put_slot(memory, 2, 5)
+    memory.down = {0, 1, 2}
+    with pytest.raises(NodesUnavailable) as error:
+        redlock.revoke(NAME, slot=2)
+    assert error.value.name == NAME
 
 
 @pytest.mark.parametrize("slot", ["0", "all"])

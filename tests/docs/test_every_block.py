@@ -386,8 +386,8 @@ def test_slots_and_tasks_are_printed_as_on_the_status_page(memory):
     ]
     for slot, label, seconds in ((0, "web-1:2114", 180), (3, "worker-2:871", 12)):
         since = int((time.time() - seconds) * 1e6)
-        value = f"{A}:{since}:{slots.label_with(label, 5)}"
-        put(memory, slots.name_of("openai", slot), value, *range(5))
+        value = f"{A}:{since}:{slots.label_with(label, slots.Slot(slot, 5))}"
+        put(memory, slots.entry_of("openai", slot), value, *range(5))
     out = status("openai", no_color=True)[1]
     assert gist(out[out.index("lock ") :]) == gist(slots_shown)
     for node in memory.nodes:

@@ -112,10 +112,10 @@ def count_all_slots() -> None:
     """Count the votes of a name and not of a slot: each node admits in whatever slot is free."""
     from dataclasses import replace
 
-    from django_redlock.core import acquire, limited
+    from django_redlock.core import acquire
     from django_redlock.core.commands import Acquire
     from django_redlock.core.protocol import Answer
-    from django_redlock.core.slots import name_of
+    from django_redlock.core.slots import Slot
 
     real = acquire.attempt
 
@@ -132,11 +132,11 @@ def count_all_slots() -> None:
             for slot in range(effect.slots):  # a NO is asked again for the next slot
                 again = {i for i, vote in enumerate(reply) if vote.answer is Answer.NO}
                 if again:
-                    other = policy.target((name_of(NAME, slot),))
+                    other = policy.target((NAME,), slot=Slot(slot, effect.slots))
                     more = yield replace(effect, target=other, to=frozenset(again), waits=0)
                     reply = [more[i] if i in again else vote for i, vote in enumerate(reply)]
 
-    limited.attempt = attempt  # type: ignore[attr-defined]
+    vars(acquire).update(attempt=attempt)
 
 
 # -- what they saw --------------------------------------------------------------------------------

@@ -48,7 +48,10 @@ class Usual(Replies):
 
 def grant(nonce: str, name: str) -> c.Acquire:
     """A grant that a majority decides."""
-    target, decided = POLICY.target([name]), quorum.counting(quorum.granted_or_not, POLICY.majority)
+    target, decided = (
+        POLICY.target([name]),
+        quorum.with_majority(quorum.granted_or_not, POLICY.majority),
+    )
     first = target.queue_nodes[0]
     return c.Acquire(nonce, decided, target, 1, 10**9, 30_000, "label", first=first)
 

@@ -11,6 +11,7 @@ from django_redlock.core.commands import Heal
 from django_redlock.core.protocol import Answer, Request
 from django_redlock.core.quorum import all_heard
 from django_redlock.core.reasons import ReasonCode
+from django_redlock.interruption import gone
 from django_redlock.nodes import round as round_module
 from django_redlock.nodes.faults import CLOSED
 from django_redlock.nodes.round import LateRounds, Round
@@ -93,7 +94,7 @@ def test_a_heal_that_does_something_else_is_noticed(three, ending, edit, told):
 def late(number: int, late: LateRounds, *places: int) -> Round:
     """A round to which these nodes have not replied."""
     found = Round((), grant(f"{number:032x}"), LONG, late=late)
-    found.missing = dict.fromkeys(places)
+    found.missing = dict.fromkeys(places, gone)
     late.add(found)
     return found
 

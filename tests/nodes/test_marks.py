@@ -13,7 +13,7 @@ from django_redlock.core import completion
 from django_redlock.core.commands import Mark
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Request, Vote
-from django_redlock.core.quorum import NO, YES, counting
+from django_redlock.core.quorum import NO, YES, with_majority
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.link import Link
@@ -40,7 +40,7 @@ NONCE = "0123456789abcdef" * 2
 
 def mark(nonce: str = NONCE, task_id: str = "one") -> Request:
     """A mark as the algorithm asks for it."""
-    decided = counting(completion.marked_or_not, 2)
+    decided = with_majority(completion.marked_or_not, 2)
     return Mark(nonce, decided, POLICY.marks, KEY, (), 60_000, "send", task_id)
 
 

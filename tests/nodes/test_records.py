@@ -10,7 +10,7 @@ import pytest
 from django_redlock import LockTaken
 from django_redlock.core.commands import Complete
 from django_redlock.core.protocol import Answer, Request
-from django_redlock.core.quorum import counting, heard
+from django_redlock.core.quorum import heard, with_majority
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.nodes.link import Link
 from django_redlock.testing import EmbeddedNodes
@@ -23,7 +23,7 @@ from tests.support.waiting import eventually
 
 def complete() -> Request:
     """A completion record as the algorithm asks for it."""
-    return Complete(NONCE, counting(heard, 2), TARGET, 60_000, lasts=60.0)
+    return Complete(NONCE, with_majority(heard, 2), TARGET, 60_000, lasts=60.0)
 
 
 def recorded(nodes: EmbeddedNodes) -> bool:

@@ -31,7 +31,7 @@ from django_redlock.core.commands import (
     Survey,
     Unmark,
 )
-from django_redlock.core.protocol import Command, LockKeys, Request
+from django_redlock.core.protocol import Command, LockKeys, Request, one_or_all
 from django_redlock.nodes import admission, memory, scripts
 from django_redlock.nodes.memory import MemoryNode, digest, owner_of
 from django_redlock.testing import EmbeddedNode
@@ -296,7 +296,8 @@ def target(names: Sequence[str]) -> LockKeys:
     keys = tuple(f"{LOCK}{name}" for name in names)
     fields = tuple(FIELDS[name] for name in names)
     nodes = (0,) * len(names)
-    return LockKeys(tuple(names), FENCES, HELD, WAITS, QUEUE, keys, fields, nodes)
+    name = one_or_all(tuple(names))
+    return LockKeys(name, tuple(names), FENCES, HELD, WAITS, QUEUE, keys, fields, nodes)
 
 
 def blurred(answer: Any) -> list[Any]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from django_redlock.core.commands import Acquire, Look
-from django_redlock.core.protocol import Command
-from django_redlock.core.slots import name_of
+from django_redlock.core.protocol import Command, LockKeys
+from django_redlock.core.slots import Slot, entry_of
 from django_redlock.nodes import scripts
 from django_redlock.nodes.memory import MemoryNode
 from tests.simulation.mutants import Patch, with_edits
@@ -21,8 +21,8 @@ from .test_scripts import HELD, LOCK, LONG, NEXT, NONCES, STEP, WAITS, WIDE, Pai
 __all__ = ["pair"]  # a fixture
 pair = test_scripts.pair
 NAME = "7 of 9"  # ends with digits, as the number of a slot does
-SLOTS = [name_of(NAME, each) for each in range(3)]
-NAMES = [*SLOTS, NAME, name_of(NAME, 12)]
+SLOTS = [entry_of(NAME, each) for each in range(3)]
+NAMES = [*SLOTS, NAME, entry_of(NAME, 12)]
 
 
 @pytest.fixture(autouse=True)
@@ -45,9 +45,17 @@ def blurred(answer: Any) -> list[Any]:
     return list(answer)
 
 
+def of_slot(which: int, name: str = NAME, limit: int = len(SLOTS)) -> LockKeys:
+    """The keys of a slot."""
+    found = target(SLOTS[which : which + 1])
+    entry = entry_of(name, which)
+    named = found._replace(name=name, entries=(entry,), keys=(f"{LOCK}{entry}",))
+    return named._replace(slot=Slot(which, limit))
+
+
 def wish(pair: Pair, nonce: str, which: int, *, waits: int = 0, opener: str = "") -> list[Any]:
     """Ask for a slot of three."""
-    fields = target([SLOTS[which]]), 0, WIDE, LONG[0], "me", "", opener, waits, len(SLOTS)
+    fields = of_slot(which), 0, WIDE, LONG[0], "me", "", opener, waits
     return pair.ask(Acquire, nonce, *fields, last="0")
 
 
@@ -83,7 +91,7 @@ def test_a_look_tells_and_notes_the_same(pair):
     wish(pair, NONCES[0], 2)
     pair.grant(NONCES[1], [NAME])
     pair.grant(NONCES[1], [NAMES[-1]])
-    told = pair.ask(Look, NONCES[2], target([SLOTS[0]]), 0, STEP, len(SLOTS))
+    told = pair.ask(Look, NONCES[2], of_slot(0), 0, STEP)
     assert told[2][:2] == [-2, -2]
     assert told[2][2] > 0
     assert waited(pair) == set(SLOTS)
@@ -107,10 +115,9 @@ def node_time(pair: Pair, command: Command, character: str) -> int:
 
     That is the node's own count of the time in a script, the least of some plays.
     """
-    name = name_of(character * 490, 0)
-    first = target(SLOTS[:1])._replace(names=(name,), keys=(f"{LOCK}{name}",))
-    acquire = Acquire(NONCES[1], bool, first, 0, WIDE, LONG[0], "", "", "", STEP, 2)
-    look = Look(NONCES[1], bool, first, 0, STEP, 2)
+    first = of_slot(0, character * 490, limit=2)
+    acquire = Acquire(NONCES[1], bool, first, 0, WIDE, LONG[0], "", "", "", STEP)
+    look = Look(NONCES[1], bool, first, 0, STEP)
     request, last = (acquire, ["0"]) if command == Command.GRANT else (look, [])
     words = [*request.keys, request.nonce, *request.wire()[1], *last]
     pair.client.set(first.keys[0], "foreign")
@@ -152,7 +159,7 @@ def asked_at_random(pair: Pair, seed: int) -> None:
         elif what == "release":
             pair.release(nonce, names, reserve=waits, wake=None)
         elif what == "look":
-            pair.ask(Look, nonce, target([SLOTS[which]]), 0, waits or 1, len(SLOTS))
+            pair.ask(Look, nonce, of_slot(which), 0, waits or 1)
         else:
             pair.put(names[0], rng.choice(["", "x", NEXT, "rest::", "done::l"]), STEP)
 

@@ -21,7 +21,7 @@ from django_redlock.core.commands import Acquire, Complete, Release, Rest
 from django_redlock.core.hold import undo
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Request, Vote
-from django_redlock.core.quorum import all_heard, counting, heard
+from django_redlock.core.quorum import all_heard, heard, with_majority
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
@@ -257,7 +257,7 @@ def test_all_that_a_lease_leaves_is_undone_by_nodes_that_were_away(
         monkeypatch.setattr(Undo, "what", property(lambda undo: undo.request.nonce))
     policy = Policy(size=3, max_ttl=TTL)
     whole, *targets = (policy.target(names) for names in ("abc", "a", "b", "c"))
-    heard_by_most = counting(heard, 2)
+    heard_by_most = with_majority(heard, 2)
     reached.group.ask(Acquire(NONCE, all_heard, whole, 1, 10**15, 60_000, "me"))
     eventually(lambda: reached.locks() == [3] * 3)
     reached.cut((0, 1, 2))

@@ -17,7 +17,7 @@ from django_redlock import events
 from django_redlock.core.commands import Acquire, Release, Survey
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Request, Vote
-from django_redlock.core.quorum import all_heard, counting, granted_or_not
+from django_redlock.core.quorum import all_heard, granted_or_not, with_majority
 from django_redlock.core.reasons import Reason, ReasonCode, because
 from django_redlock.events import NodeTiming
 from django_redlock.nodes.round import (
@@ -104,7 +104,7 @@ class Clock:
 
 def grant(**facts: Any) -> Request:
     """A request that a majority of five decides."""
-    decided = counting(granted_or_not, 3)
+    decided = with_majority(granted_or_not, 3)
     return Acquire("1" * 32, decided, TARGET, 0, 0, 0, "", **facts)
 
 

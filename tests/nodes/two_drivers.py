@@ -176,15 +176,15 @@ def request_of(kind: str, nonce: str, name: str, policy: Policy, rng: random.Ran
     if kind == "undo":
         return undo_of(nonce, name, policy, rng, some)
     if kind == "grant":
-        decided = quorum.counting(quorum.granted_or_not, most)
+        decided = quorum.with_majority(quorum.granted_or_not, most)
         first = target.queue_nodes[0]
         return c.Acquire(nonce, decided, target, 1, 10**9, 30_000, "label", first=first)
     if kind == "mark":
-        decided = quorum.counting(marked_or_not, most)
+        decided = quorum.with_majority(marked_or_not, most)
         return c.Mark(nonce, decided, "m", "m:t", (), ttl=9000, task="t", task_id="1")
     if kind == "extend":
         leases = [c.Extension(nonce, policy.target([each]), 9000) for each in "abc"]
-        decided = quorum.counting(quorum.kept_or_not, policy.majority)
+        decided = quorum.with_majority(quorum.kept_or_not, policy.majority)
         some_of = leases[: rng.choice([1, 3])]
         return c.Extend(nonce, decided, some_of, worth=quorum.some_unheard)
     if kind == "raise":
@@ -197,11 +197,11 @@ def undo_of(
 ) -> Request:
     """A request that undoes a grant of a name; or without one a mark."""
     target, touched = policy.target([name or "a"]), rng.choice([None, some])
-    heard = quorum.counting(quorum.heard, policy.majority)
+    heard = quorum.with_majority(quorum.heard, policy.majority)
     if not name:
         return c.Unmark(nonce, heard, "m", "m:t", touched=touched, lasts=60.0)
     if rng.random() < 0.2:
-        recorded = quorum.counting(recorded_or_not, policy.majority)
+        recorded = quorum.with_majority(recorded_or_not, policy.majority)
         return c.Complete(nonce, recorded, target, 9000, touched=touched, lasts=60.0)
     to = rng.choice([policy.everyone, some])
     return hold.undo(policy, target, nonce, to, touched=to & some if touched else None)

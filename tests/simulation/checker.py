@@ -125,7 +125,7 @@ class Checker:
     def believes(self, client: str, grant: Grant, until: float) -> Belief:
         """The same for one who knows no tokens."""
         belief = Belief(client, grant, until)
-        for name in grant.target.names:
+        for name in grant.target.entries:
             self._beliefs[name].append(belief)
         return belief
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django_redlock.core import acquire, hold
 from django_redlock.core.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
-from django_redlock.core.limited import Slots, acquire_slot
+from django_redlock.core.limited import Slots
 from django_redlock.core.policy import LEAST_DRIFT, Policy
 from django_redlock.core.protocol import Answer, Effect, Grant, LockKeys, Sleep, Vote
 from django_redlock.core.reasons import ReasonCode
@@ -164,13 +164,12 @@ class Client:
         since = self.world.now
         limit = self.world.profile.limit
         slots = Slots(self.policy, target.names[0], limit)
-        wanted = [each.keys for each in slots] or [target.keys]
-        self.wish = Wish(target.name, wanted, since, since + self.seconds(wait)) if wait else None
+        keys = [each.keys for each in slots] or [target.keys]
+        self.wish = Wish(target.name, keys, since, since + self.seconds(wait)) if wait else None
         try:
-            grant = yield from (
-                acquire_slot(self.policy, slots, label=self.label, ttl=ttl, wait=wait)
-                if limit
-                else acquire.acquire(self.policy, target, label=self.label, ttl=ttl, wait=wait)
+            wanted: acquire.Wanted = slots if limit else acquire.Names(self.policy, target)
+            grant = yield from acquire.acquire(
+                self.policy, wanted, label=self.label, ttl=ttl, wait=wait
             )
         finally:
             self.wish = None
@@ -261,4 +260,4 @@ class Client:
         if told >= self.policy.majority and not (profile.restarts or profile.vanish):
             until = self.exact(grant.since + rest) - (rest * self.policy.drift + LEAST_DRIFT)
             if until > self.world.now and not profile.jumps:
-                self.world.checker.rests(grant.target.names, until)
+                self.world.checker.rests(grant.target.entries, until)

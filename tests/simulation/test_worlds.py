@@ -85,7 +85,7 @@ def test_a_belief_that_lasts_longer_than_it_should_is_noticed() -> None:
     grants = [client.belief.grant for client in world.clients if client.belief][:2]
     checker, target = Checker(exclusive=True, reachable=False), grants[0].target
     for number, grant in enumerate(grants):
-        checker.attempt(grant.nonce, target.names)
+        checker.attempt(grant.nonce, target.entries)
         grants[number] = grant._replace(target=target, fence=number + 1)
     first = checker.granted("first", grants[0], now=0.0, until=1.0)
     checker.look(0.9)

@@ -10,7 +10,7 @@ import pytest
 from django_redlock.core.commands import Acquire, Release
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Request
-from django_redlock.core.quorum import counting, granted_or_not, heard
+from django_redlock.core.quorum import granted_or_not, heard, with_majority
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.link import Link
 from django_redlock.nodes.round import Round
@@ -28,12 +28,12 @@ TARGET = Policy(size=3).target(["name"])
 
 def grant(nonce: str = NONCE, wish: int = 10**15) -> Acquire:
     """A grant as the algorithm asks for it."""
-    return Acquire(nonce, counting(granted_or_not, 2), TARGET, wish, 10**12, 30_000, "label")
+    return Acquire(nonce, with_majority(granted_or_not, 2), TARGET, wish, 10**12, 30_000, "label")
 
 
 def release(nonce: str = NONCE) -> Release:
     """A release as the algorithm asks for it."""
-    return Release(nonce, counting(heard, 2), TARGET, 50, lasts=60.0)
+    return Release(nonce, with_majority(heard, 2), TARGET, 50, lasts=60.0)
 
 
 def threads_of(group: NodeGroup) -> Threads:

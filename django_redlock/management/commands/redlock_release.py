@@ -24,7 +24,7 @@ from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.reasons import printable
 from django_redlock.inspection import rows
 from django_redlock.inspection.revoke import (
-    entry_of,
+    checked_entry,
     held_slots,
     refuse,
     taking,
@@ -260,7 +260,7 @@ def _entries(backend: Backend, names: Sequence[str], slot: int | str | None) -> 
     if slot is None:
         return list(names)
     if slot != ALL:
-        return [entry_of(names[0], slot)]
+        return [checked_entry(names[0], slot)]
     found = [lock.entry for lock in slots_taken(backend, names[0])]
     if not found:
         _refuse_plain(backend, names[0])

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from unittest import mock
 
 from django_redlock.core.commands import Acquire, Extension, Look, Raise, Release, Rest, Return
+from django_redlock.core.slots import label_with
 from django_redlock.nodes.memory import NEXT, MemoryNode
 
 Reply: TypeAlias = list[object]
@@ -19,14 +20,16 @@ def looking_at_the_first_name(real: Grants) -> Grants:
     """Look at the first of several names, and write all."""
 
     def grant(self: MemoryNode, ask: Acquire, epoch: object = "") -> Reply:
-        parts = ("names", "keys", "fields", "queue_nodes")
+        parts = ("entries", "keys", "fields", "queue_nodes")
         first = ask.target._replace(**{each: getattr(ask.target, each)[:1] for each in parts})
         reply = real(self, replace(ask, target=first), epoch)
         if reply[0] == "GRANTED":
             target, number = ask.target, int(str(reply[1]))
-            for key, field, name in zip(target.keys, target.fields, target.names, strict=True):
+            for key, field, name in zip(target.keys, target.fields, target.entries, strict=True):
                 self.fences[str(field)] = number
-                self._set(key, f"{ask.nonce}:{number}:{ask.label}", ask.ttl)
+                self._set(
+                    key, f"{ask.nonce}:{number}:{label_with(ask.label, target.slot)}", ask.ttl
+                )
                 self.held[name] = int(self.clock()) + ask.ttl
         return reply
 
@@ -162,7 +165,7 @@ def resting_anything(_: object) -> Callable[[MemoryNode, Rest], Reply]:
     """Replace whatever has the name, for a millisecond."""
 
     def rest(self: MemoryNode, ask: Rest) -> Reply:
-        for key, name in zip(ask.target.keys, ask.target.names, strict=True):
+        for key, name in zip(ask.target.keys, ask.target.entries, strict=True):
             if self.get(key) is not None:
                 self._set(key, "rest::", 1)
                 self.held[name] = int(self.clock()) + 1
@@ -190,7 +193,7 @@ def shortening(_: object) -> Callable[[MemoryNode, Extension], int]:
         target = lease.target
         if not all(self._mine(key, f"{lease.nonce}:") for key in target.keys):
             return 0
-        for key, name in zip(target.keys, target.names, strict=True):
+        for key, name in zip(target.keys, target.entries, strict=True):
             self._set(key, self.keys[key][0], lease.ttl)
             self.held[name] = int(self.clock()) + lease.ttl
         return 1

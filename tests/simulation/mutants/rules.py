@@ -20,6 +20,7 @@ from django_redlock.core.protocol import (
     Steps,
     Vote,
     Votes,
+    one_or_all,
 )
 from django_redlock.core.quorum import YES, count
 from django_redlock.core.wait import LOOK_EVERY
@@ -200,9 +201,9 @@ def keeping_duplicates(real: Callable[..., LockKeys]) -> Callable[..., LockKeys]
             return (getattr(one, what)[0] for one in each)
 
         parts: dict[str, Any] = {
-            what: tuple(all_of(what)) for what in ("names", "keys", "fields", "queue_nodes")
+            what: tuple(all_of(what)) for what in ("entries", "keys", "fields", "queue_nodes")
         }
-        return each[0]._replace(**parts)
+        return each[0]._replace(name=one_or_all(tuple(names)), **parts)
 
     return target
 
@@ -371,8 +372,8 @@ def sleeping_through_the_end(real: Callable[..., Steps[Any]]) -> Callable[..., S
 def looking_at_one_node(real: Callable[..., Steps[Any]]) -> Callable[..., Steps[Any]]:
     """Believe the node whose queue the waiter is in."""
 
-    def look(policy: Policy, target: LockKeys, which: int, order: list[int]) -> Steps[Any]:
-        looked = yield from real(policy, target, which, order)
+    def look(policy: Policy, line: Any, order: list[int]) -> Steps[Any]:
+        looked = yield from real(policy, line, order)
         return {place: looked[place] for place in [i for i in order if i in looked][:1]}
 
     return look

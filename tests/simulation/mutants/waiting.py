@@ -11,7 +11,7 @@ from django_redlock.core import wait as waiting
 from django_redlock.core.commands import Acquire
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, LeaveQueue, LockKeys, Steps
-from django_redlock.core.slots import name_of, slot_of
+from django_redlock.core.slots import Slot, read_entry
 from django_redlock.nodes import memory
 from django_redlock.nodes.memory import NEXT, MemoryNode
 from django_redlock.nodes.queue import LocalQueue
@@ -46,8 +46,7 @@ def counting_all_slots(real: Callable[..., Any]) -> Callable[..., Any]:
             for slot in range(effect.slots if isinstance(effect, Acquire) else 0):
                 again = frozenset(i for i, vote in enumerate(reply) if vote.answer is Answer.NO)
                 if again:
-                    name = name_of(slot_of(target.names[0]).name, slot)
-                    other = policy.target((name,))
+                    other = policy.target(target.names, slot=Slot(slot, effect.slots))
                     more = yield replace(effect, target=other, to=again, nonce=policy.nonce())
                     reply = [more[i] if i in again else vote for i, vote in enumerate(reply)]
 
@@ -58,8 +57,8 @@ def replacing_those_of_all_slots(real: Callable[..., None]) -> Callable[..., Non
     """Push a word, and drop those that lie in the lists of the other slots."""
 
     def push(self: MemoryNode, queue: str, wakeup: str, px: int) -> None:
-        mine = slot_of(queue).name
-        for each in [each for each in self.wakeups if slot_of(each).name == mine]:
+        mine = read_entry(queue).name
+        for each in [each for each in self.wakeups if read_entry(each).name == mine]:
             del self.wakeups[each]
         real(self, queue, wakeup, px)
 
@@ -73,7 +72,7 @@ def noting_one_slot(real: Callable[..., list[int]]) -> Callable[..., list[int]]:
         self: MemoryNode, target: LockKeys, slots: int, waits: int, **more: int
     ) -> list[int]:
         if waits:
-            self.waits[target.names[0]] = int(self.clock()) + waits
+            self.waits[target.entries[0]] = int(self.clock()) + waits
         return real(self, target, slots, 0, **more)
 
     return of_slots
@@ -82,11 +81,12 @@ def noting_one_slot(real: Callable[..., list[int]]) -> Callable[..., list[int]]:
 def using_it_for_the_first_slot(real: Callable[..., Any]) -> Callable[..., Any]:
     """Use the wake-up of any list for the first slot."""
 
-    def wait(*args: Any) -> Steps[tuple[int, str]]:
-        slot, wakeup = yield from real(*args)
-        return 0 if wakeup else slot, wakeup
+    def next_try(self: limited.SlotLine, wakeup: str) -> Any:
+        if wakeup:
+            self.waiter.which = 0
+        return real(self, wakeup)
 
-    return wait
+    return next_try
 
 
 WAITING: Final = (
@@ -186,7 +186,7 @@ WAITING: Final = (
         1200,
         (
             waiting,
-            "wait_for_turn",
+            "wait_in_line",
             rules.undoing(lambda undo, thrown, _: None if thrown else undo),
         ),
         (
@@ -263,7 +263,7 @@ WAITING: Final = (
         "A node grants whatever slot is free, and the votes of all slots count together.",
         "queued-for-slots",
         60,
-        (limited, "attempt", counting_all_slots),
+        (acquire, "attempt", counting_all_slots),
     ),
     mutant(
         "one-word-for-all-slots",
@@ -284,6 +284,6 @@ WAITING: Final = (
         "A wake-up is used for another slot than that of its list.",
         "queued-for-slots",
         60,
-        (waiting, "wait_for_slot", using_it_for_the_first_slot),
+        (limited.SlotLine, "next_try", using_it_for_the_first_slot),
     ),
 )
