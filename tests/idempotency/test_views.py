@@ -686,21 +686,6 @@ def test_a_request_waits_for_no_node_that_hangs(redlock_nodes):
 # -- kinds of views --------------------------------------------------------------------------------
 
 
-@method_decorator(idempotent(scope="anybody"), name="dispatch")
-class Pay(View):
-    """A view that is a class."""
-
-    def post(self, request: Any) -> HttpResponse:
-        return order(request)
-
-
-def test_a_class_is_decorated_on_dispatch():
-    """By ``method_decorator``."""
-    shop = Shop(Pay.as_view())
-    assert_same(shop.send(), shop.send())
-    assert orders_made() == 1
-
-
 @anybody
 async def apay(request: Any) -> HttpResponse:
     """An async view, in a transaction."""
@@ -913,7 +898,7 @@ def test_a_key_has_fields_of_the_view():
     with pytest.raises(TypeError, match="takes its key by name"):
         idempotent("order:{pk}")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match=r"@method_decorator\(idempotent"):
-        idempotent(Pay)
+        idempotent(APay)
 
 
 def test_two_decorators():

@@ -25,7 +25,6 @@ from django.utils.log import AdminEmailHandler
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, redlock
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.testing import taken
 from django_redlock.views import IgnoreRefusals, RedlockMiddleware, Refusal, single_flight
 from tests.docs.pages import blocks
 
@@ -223,20 +222,6 @@ def test_a_page_without_a_result_is_no_error(result, caplog):
     for text, has_trace in logged:
         assert re.match(r"result= of the single_flight of \S+, line \d+ names no address: ", text)
         assert has_trace
-
-
-def test_a_result_that_fails_is_logged_once_a_minute(caplog):
-    """A visitor who clicks does not decide how many ADMINS are mailed; the line has the view."""
-
-    @single_flight("key", result=lambda request: request.no_such.name)
-    def view(request: Any) -> HttpResponse:
-        return HttpResponse()
-
-    with taken("key"):
-        for _ in range(3):
-            assert view(from_a_form()).status_code == 409
-    (line,) = (each for each in caplog.records if each.levelno == logging.ERROR)
-    assert (line.redlock_name, line.redlock_code) == (("key",), "")
 
 
 def test_a_program_costs_no_look_for_the_result():
@@ -632,7 +617,6 @@ def hebrew(request: Any) -> Any:
 
 ours = decorator_from_middleware(RedlockMiddleware)  # a live server has loaded its middleware
 urlpatterns += [
-    path("read/form/", lambda _: HttpResponse("<a href='/read/decorated/'>on</a>")),
     path("read/plain/", ours(plain)),
     path("read/decorated/", decorated),
     path("read/hebrew/", hebrew),
@@ -649,29 +633,3 @@ def test_everybody_can_read_a_refusal(auditor, live_server, memory, view):
             assert auditor.audit(address, status=409) == []
         memory.down = {0, 1, 2}
         assert auditor.audit(address, status=503) == []
-
-
-@pytest.mark.slow
-def test_a_refusal_has_a_width_and_the_font_of_the_system(auditor, live_server, memory):
-    """A line is short enough to be read on a desk, and nothing touches the edge of a phone."""
-    looks: list[Any] = []
-
-    def look(page: Any) -> None:
-        page.goto(f"{live_server.url}/read/form/")
-        page.click("a")
-        page.wait_for_url("**/read/decorated/")
-        for width in (1280, 390):
-            page.set_viewport_size({"width": width, "height": 800})
-            text = page.locator("p").first.bounding_box()
-            family = page.eval_on_selector("body", "e => getComputedStyle(e).fontFamily")
-            looks.append((text["x"], text["width"], family))
-        looks.append(page.get_attribute("main a", "href"))
-
-    with override_settings(ROOT_URLCONF=__name__), redlock("stock"):
-        address = f"{live_server.url}/read/decorated/"
-        assert auditor.audit(address, status=409, act=look) == []
-    desk, phone, back = looks
-    assert desk[1] == pytest.approx(568)  # 38 rem, without the room at both sides
-    assert phone[:2] == (20, 350)
-    assert desk[2] == phone[2] == "system-ui, sans-serif"
-    assert back == f"{live_server.url}/read/form/"
