@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
 
-from tools import reference  # noqa: E402 - it needs both
+from dev.tools import reference  # noqa: E402 - it needs both
 
 project = "django-redlock"
 author = "django-redlock contributors"
@@ -71,9 +71,8 @@ DEV = "https://github.com/django-redlock/django-redlock/blob/main/docs/dev/"
 OLD = {
     "explanation/architecture": f"{DEV}architecture.md",
     "explanation/design": f"{DEV}design.md",
-    "explanation/what-was-run": f"{DEV}what-was-run.md",
+    "explanation/what-was-run": "promises.html",
     "reference/mutants": f"{DEV}mutants.md",
-    "reference/celery-failures": f"{DEV}celery-failures.md",
     "how-to/waiting": "locks.html",
     "how-to/admin": "status.html",
     "how-to/recipes": "cheat-sheet.html",

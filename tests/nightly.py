@@ -4,8 +4,7 @@
     python -m tests.nightly --minutes 30                 a part: no entry begins later than that
     python -m tests.nightly --only soak tests-faults --seed 417
     python -m tests.nightly --all                        also what is not due
-    python -m tests.nightly --list                       when each was last played, why it is due
-    python -m tests.nightly --markdown                   the table of the page "What was run"
+    python -m tests.nightly --list                       each, its last play, why it is due
 
 An entry is a command. It passes, fails, or is inconclusive: too little was played. The output of
 one that did not pass is printed, and those behind it are played, too. It is due if it did not pass,
@@ -38,11 +37,12 @@ from typing import IO, Final, NamedTuple
 from xml.etree import ElementTree as ET
 
 from django_redlock.testing import EmbeddedNode
+from tests.soak import NEWEST, command
 from tests.support import soaks
 from tests.support.servers import software
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-RECORD: Final = ROOT / "docs/dev/what-was-run-record.md"
+RECORD: Final = ROOT / "dev/nightly-record.md"
 HEADER: Final = """\
 <!-- `make nightly` writes the row of each entry that it has played. -->
 
@@ -97,10 +97,16 @@ def marked(name: str, plays: str, *paths: str, rooms: str = "") -> Entry:
     return Entry(f"tests-{name}", plays, amount, command, 7200.0, tuple(rooms.split()))
 
 
+def soak(name: str, plays: str, amount: str, words: str = "", rooms: str = "") -> Entry:
+    """A soak of `make soak`, with arguments that make it shorter."""
+    found = [*command(name), *words.split()]
+    return Entry(f"soak-{name}", plays, amount, found, rooms=tuple(rooms.split()))
+
+
 def program(name: str, plays: str, amount: str, words: str, rooms: str = "") -> Entry:
     """A module, and its arguments."""
-    command = [sys.executable, "-m", *words.split()]
-    return Entry(name, plays, amount, command, rooms=tuple(rooms.split()))
+    found = [sys.executable, "-m", *words.split()]
+    return Entry(name, plays, amount, found, rooms=tuple(rooms.split()))
 
 
 def on_newest(entry: Entry) -> Entry:
@@ -111,7 +117,6 @@ def on_newest(entry: Entry) -> Entry:
     return entry._replace(command=words)
 
 
-NEWEST: Final = f"{ROOT}/.venv-newest/bin/python"  # of `make newest`
 PACKAGE: Final = ROOT / "django_redlock"
 # What is on top of locks and leases: a change of it is for the entries that say so.
 ROOMS: Final = (
@@ -158,76 +163,70 @@ ENTRIES: Final = [
         *("soak", "Simulated worlds of all profiles.", "5,000 worlds"),
         f"tests.simulation --soak --worlds 5000 --seed {SEED} --state {FOLDER}/state",
     ),
-    program(
-        *("soak-healing", "Releases while a renewal heals the lease.", "15,000 releases"),
-        "tests.faults.healing --releases 15000",
+    soak(
+        *("healing", "Releases while a renewal heals the lease.", "15,000 releases"),
+        "--releases 15000",
     ),
-    program(
-        *("soak-busy", "Fresh processes beside busy loops.", "40 runs"),
-        "tests.faults.busy --runs 40",
+    soak(
+        *("busy", "Fresh processes beside busy loops.", "40 runs"),
+        "--runs 40",
     ),
-    program(
-        *("soak-interrupts", "Interruptions at random moments.", "2,000 interruptions"),
-        f"tests.faults.signals --plays 2000 --seed {SEED}",
+    soak(
+        *("interrupts", "Interruptions at random moments.", "2,000 interruptions"),
+        f"--plays 2000 --seed {SEED}",
     ),
-    program(
-        *("soak-once", "Work that is done once, by processes that are killed.", "1,000 names"),
-        "tests.faults.doing_once",
+    soak("once", "Work that is done once, by processes that are killed.", "1,000 names"),
+    soak(
+        *("crowd", "Fifty processes for the slots of one name.", "k of 1, 2, 5 and 32"),
+        f"--strikes 12 --seed {SEED}",
     ),
-    program(
-        *("soak-crowd", "Fifty processes for the slots of one name.", "k of 1, 2, 5 and 32"),
-        f"tests.faults.crowding --strikes 12 --seed {SEED}",
+    soak(
+        *("revoke", "Leases that are taken away beside nodes that die.", "150 leases"),
+        "--leases 150",
     ),
-    program(
-        *("soak-revoke", "Leases that are taken away beside nodes that die.", "150 leases"),
-        "tests.faults.revoking --leases 150",
+    soak(
+        *("handles", "Leases handed over beside heals, revokes and deaths.", "two minutes"),
+        f"--seconds 120 --seed {SEED}",
     ),
-    program(
-        *("soak-handles", "Leases handed over beside heals, revokes and deaths.", "two minutes"),
-        f"tests.faults.handles --seconds 120 --seed {SEED}",
-    ),
-    program(
-        *("soak-run", "Commands under `redlock_run`, each struck by a fault.", "40 commands"),
-        "tests.django.plays_of_run --plays 40",
+    soak(
+        *("run", "Commands under `redlock_run`, each struck by a fault.", "40 commands"),
+        "--plays 40",
         "management",
     ),
-    program(
-        *("soak-leader", "Leaders that are killed, stopped or paused.", "40 kills, 40 stops"),
-        "tests.faults.leading --kills 40 --stops 40",
+    soak(
+        *("leader", "Leaders that are killed, stopped or paused.", "40 kills, 40 stops"),
+        "--kills 40 --stops 40",
     ),
-    program(
-        *("soak-celery", "Messages through workers that are killed.", "2,000 messages"),
-        f"tests.celery.soak --messages 2000 --keys 50 --seconds 30 --seed {SEED}",
+    soak(
+        *("celery", "Messages through workers that are killed.", "2,000 messages"),
+        f"--messages 2000 --keys 50 --seconds 30 --seed {SEED}",
         "celery work",
     ),
-    on_newest(
-        program(
-            *("soak-tasks", "Django's own tasks, by workers that are killed.", "2,000 tasks"),
-            "tests.tasks.storm",
-            "tasks work",
-        )
+    soak(
+        *("tasks", "Django's own tasks, by workers that are killed.", "2,000 tasks"),
+        rooms="tasks work",
     ),
-    program(
-        *("soak-fencing", "Additions by processes that are killed.", "2,000 on each database"),
-        f"tests.fencing.counters --additions 2000 --counters 2000 --seed {SEED}",
+    soak(
+        *("fencing", "Additions by processes that are killed.", "2,000 on each database"),
+        f"--additions 2000 --counters 2000 --seed {SEED}",
         "fencing",
     ),
-    program(
-        *("soak-idempotency", "Clients that repeat requests.", "100 on each database"),
-        f"tests.idempotency.soak --clients 100 --seed {SEED}",
+    soak(
+        *("idempotency", "Clients that repeat requests.", "100 on each database"),
+        f"--clients 100 --seed {SEED}",
         "idempotency",
     ),
-    program(
-        *("soak-views", "Double submits to real servers.", "100 on each server"),
-        "tests.views.soak --submits 100",
+    soak(
+        *("views", "Double submits to real servers.", "100 on each server"),
+        "--submits 100",
         "views",
     ),
     program(
         *("museum", "Locks that people copy, each broken by a fault.", "one play of some cells"),
-        f"museum --short --seed {SEED}",
+        f"dev.museum --short --seed {SEED}",
     ),
     program("demo", "The five acts of the demo.", "one play", "example_project.demo --once"),
-    program("bench", "The benchmark runs to its end.", "one rough run", "benchmarks --quick"),
+    program("bench", "The benchmark runs to its end.", "one rough run", "dev.benchmarks --quick"),
 ]
 
 
@@ -442,12 +441,6 @@ def versions(python: str = sys.executable) -> str:
     return f"Python {platform.python_version()}, {libraries}, {server}, Celery {version('celery')}"
 
 
-def table(entries: Sequence[Entry]) -> str:
-    """The entries as the table of the page."""
-    rows = [f"| `{each.name}` | {each.plays} | {each.amount} |" for each in entries]
-    return "\n".join(["| Entry | What it plays | N |", "| --- | --- | --- |", *rows, ""])
-
-
 def night(entries: Sequence[Entry], seed: int, record: Path, minutes: float) -> int:
     """Play them, each also behind one that failed, until the time is over; the exit status."""
     late, results = time.monotonic() + 60 * minutes, dict[str, str]()
@@ -493,20 +486,16 @@ def main(words: Sequence[str] | None = None, entries: Sequence[Entry] = ENTRIES)
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--record", type=Path, default=RECORD, metavar="FILE")
     parser.add_argument("--list", action="store_true", help="print the entries")
-    parser.add_argument("--markdown", action="store_true", help="print them as the page has them")
     options = parser.parse_args(words)
-    if options.markdown:
-        print(table(entries), end="")
-        return 0
-    reasons = due(entries, options.record)
+    reasons, by_name = due(entries, options.record), {each.name: each for each in entries}
     if options.list:
         played = rows(options.record)
         for name, reason in reasons.items():
             date, commit, on, *_ = played.get(name) or (NEVER, "-", "-")
             print(f"{name:18} {date:16} {commit:9} {on:8} {reason and f'due: {reason}'}".rstrip())
+            print(f"    {by_name[name].plays}")
         return 0
     chosen = [name for name in reasons if options.all or options.only or reasons[name]]
-    by_name = {each.name: each for each in entries}
     wanted = [by_name[name] for name in chosen if name in (options.only or names)]
     return night(wanted, options.seed, options.record, options.minutes)
 

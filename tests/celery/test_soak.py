@@ -11,7 +11,7 @@ pytestmark = pytest.mark.nightly
 
 
 def test_workers_and_nodes_may_die_at_any_time(tmp_path):
-    """20 seconds of what ``make soak-celery`` does: no rule is broken, and it was no idle time."""
+    """20 seconds of the soak ``celery``: no rule is broken, and it was no idle time."""
     history = perform(Play(seconds=20, messages=2000, keys=50), tmp_path)
     assert judge(history) == []
     seen = figures(history)

@@ -2,8 +2,8 @@
 
 Half of them were started by a shell that waits for them.
 
-    make soak-run                    100 plays
-    make soak-run ARGS="--plays 20"
+    make soak ARGS=run               100 plays
+    make soak ARGS="run --plays 20"
 
 The last sign of life of each command must be from before the last deadline that its lease can have.
 """

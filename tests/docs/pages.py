@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tools.reference import expand
+from dev.tools.reference import expand
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"

@@ -1,4 +1,4 @@
-"""The files of deploy/, and the page "Set up the nodes": real servers are started with them."""
+"""The files of dev/deploy/, and the page "Set up the nodes": real servers are started with them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.looked_at import check, status
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
-DEPLOY = ROOT / "deploy"
+DEPLOY = ROOT / "dev/deploy"
 PAGE = ROOT / "docs/how-to/nodes.md"
 OPERATE = ROOT / "docs/how-to/operate.md"
 UNIT = DEPLOY / "systemd/redlock-node@.service"
@@ -190,7 +190,7 @@ def test_kubernetes_starts_no_pod_without_secrets():
     made_names = [next(word for word in words if word.startswith("redlock-")) for words in made]
     assert [source["name"] for _, source in sources] == made_names
     files = {each for words in made for each in re.findall(r"=(\S+)", " ".join(words))}
-    assert files == {"deploy/valkey.conf", *(f"secrets/{name}" for name in SECRETS)}
+    assert files == {"dev/deploy/valkey.conf", *(f"secrets/{name}" for name in SECRETS)}
 
 
 def test_a_pod_is_ready_when_its_node_votes_and_has_its_leases():
@@ -221,7 +221,7 @@ def test_the_unit_names_the_files_of_the_page():
     assert re.search(r"^After=.*\btime-sync\.target\b", unit, re.MULTILINE)
     assert re.search(r"^Restart=always$", unit, re.MULTILINE)
     (install,) = [each for each in commands("install") if "secrets/" in each]
-    wanted = {"deploy/valkey.conf", *(f"secrets/{name}" for name in SECRETS)}
+    wanted = {"dev/deploy/valkey.conf", *(f"secrets/{name}" for name in SECRETS)}
     assert wanted <= set(install.split())
     assert f" {HOME}/valkey.conf " in unit
     assert any(str(UNIT.relative_to(ROOT)) in each for each in commands("install"))
@@ -248,7 +248,8 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("openssl") is None:
         pytest.skip("no openssl to make passwords and a certificate with")
     home = tmp_path_factory.mktemp("clone")
-    (home / "deploy").symlink_to(DEPLOY)
+    (home / "dev").mkdir()
+    (home / "dev/deploy").symlink_to(DEPLOY)
     made = commands("mkdir", "openssl", "sed")
     script = "\n".join(["set -e", *made]).replace("IP:10.0.0.1", "IP:127.0.0.1")
     subprocess.run(["bash", "-c", script], cwd=home, check=True, capture_output=True)
@@ -326,7 +327,7 @@ def free_port(stack: ExitStack) -> int:
 
 
 def start_node(home: Path, secrets: Path, stack: ExitStack) -> int:
-    """Start a node by the files of deploy/; return its TLS port.
+    """Start a node by the files of dev/deploy/; return its TLS port.
 
     The server of the wheel was built without TLS. Then the lines about TLS are left out, and a
     proxy with the certificate of the page stands before the node.
@@ -391,7 +392,7 @@ def findings() -> tuple[int, set[str]]:
 
 @pytest.mark.slow
 def test_redlock_check_finds_nothing(five):
-    """Nodes by the files of deploy/ wait once, as new ones do, and then nothing is to be done.
+    """Nodes by the files of dev/deploy/ wait once, as new ones do, and then nothing is to be done.
 
     One machine takes nothing away from that: the addresses differ, and the servers do.
     """
@@ -543,8 +544,8 @@ def test_a_million_locks_have_room():
 
 
 def test_the_files_of_the_page_are_there():
-    """Each file of deploy/ that it names is in the repository, and it names them all."""
-    named = set(re.findall(r"deploy/[\w@./-]+\w", PAGE.read_text()))
+    """Each file of dev/deploy/ that it names is in the repository, and it names them all."""
+    named = set(re.findall(r"dev/deploy/[\w@./-]+\w", PAGE.read_text()))
     there = {str(each.relative_to(ROOT)) for each in DEPLOY.rglob("*") if each.is_file()}
     assert named == there
     ways = table("docs/how-to/nodes.md", "Way", "File").column("File")

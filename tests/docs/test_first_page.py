@@ -1,7 +1,7 @@
 """The table of the README: what other locks do, played on a real node and a real database.
 
 What this package does is in ``docs/explanation/promises.md`` with its tests; that of celery-once
-is played by ``make soak-celery ARGS=--others``.
+is played by ``make soak ARGS="celery --others"``.
 """
 
 from __future__ import annotations

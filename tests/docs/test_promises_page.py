@@ -6,11 +6,10 @@ import ast
 import functools
 import re
 
-from tests.docs.pages import README, ROOT, names_in, table, whole
+from tests.docs.pages import README, ROOT, names_in, whole
 from tests.support.verdicts import functions_with
 
 PAGE = ROOT / "docs/explanation/promises.md"
-FAILURES = ROOT / "docs/dev/celery-failures.md"
 IDS = re.compile(r"`(tests/\S+\.py)::(\w+)`")
 NOTED = re.compile(IDS.pattern + r"( \*\(nightly\)\*)?")
 LEAD = re.compile(r"- \*\*(.+?)\*\*", re.DOTALL)
@@ -81,18 +80,6 @@ def test_the_page_says_which_tests_are_nightly():
     wrong = [(file, name) for file, name, note in noted if bool(note) != is_nightly(file, name)]
     assert wrong == []
     assert any(note for *_, note in noted)
-
-
-def test_every_failure_of_a_task_names_a_test_that_exists():
-    """Each row of the two tables names a test, and each test of the pools is in a row."""
-    heads = "What goes wrong", "With"
-    rows = [row for head in heads for row in table(str(FAILURES.relative_to(ROOT)), head).rows]
-    assert len(rows) >= 28
-    assert [row for row in rows if not IDS.search(" ".join(row))] == []
-    assert missing(FAILURES.read_text()) == []
-    named = set(IDS.findall(FAILURES.read_text()))
-    file = "tests/celery/test_pools.py"
-    assert {(file, name) for name in names_in(file)} <= named
 
 
 def test_the_readme_promises_nothing_else():

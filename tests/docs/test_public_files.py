@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from dev.tools.reference import checks
 from tests.docs.pages import GROUPS, PROJECT, ROOT
-from tools.reference import checks
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 
@@ -33,7 +33,7 @@ def test_what_is_for_work_on_the_package_is_no_extra():
     assert set(PROJECT["optional-dependencies"]) == extras
     named = re.findall(r"--group (\w+)", read(".readthedocs.yaml"))
     named += re.findall(r"\.has-(\w+):? ", MAKEFILE + read(".ci/run"))
-    named += re.findall(r'"--group", "(\w+)"', read("tools/matrix.py"))
+    named += re.findall(r'"--group", "(\w+)"', read("dev/tools/matrix.py"))
     assert set(named) == GROUPS.keys()
     own = [line for lines in GROUPS.values() for line in lines if PROJECT["name"] in line]
     used = {extra for line in own for extra in re.findall(r"[\w-]+", line.partition("[")[2])}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from dev.tools.reference import options
 from django_redlock import (
     LockTaken,
     conf,
@@ -30,7 +31,6 @@ from django_redlock.views import refusals, single_flight
 from django_redlock.work.options import CHOICES, OPTIONS, UNTIL_FINISHED, TaskOptions
 from django_redlock.work.plan import Plan, plan_of
 from tests.docs.pages import METRICS, MONITORING, SETTINGS, blocks, codes, first_codes, table, whole
-from tools.reference import options
 
 OF_SIGNALS, OF_METRICS = "docs/reference/signals.md", "docs/reference/metrics.md"
 NODES = ["memory://a", "memory://b", "memory://c"]

@@ -1,8 +1,8 @@
 """Processes that crowd for the k slots of one name, while nodes and holders are struck.
 
-    make soak-crowd                                  k of 1, 2, 5, 32; 50 processes, 20 strikes
-    make soak-crowd ARGS="--limits 5 --strikes 6"
-    make soak-crowd ARGS="--calm 10 --hold 0.1"      nobody is struck: are slots busy?
+    make soak ARGS=crowd                           k of 1, 2, 5, 32; 50 processes, 20 strikes
+    make soak ARGS="crowd --limits 5 --strikes 6"
+    make soak ARGS="crowd --calm 10 --hold 0.1"    nobody is struck: are slots busy?
 
 Each process appends what it saw to a file of its own, with the times of one clock. At no time more
 than k may have believed that they hold a slot, nor two in one slot, and each slot's fences increase

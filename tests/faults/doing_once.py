@@ -1,7 +1,7 @@
 """Do the work of many names once, beside others who do the same, of whom some are killed at work.
 
-    make soak-once                                   1,000 names, 20 processes, 100 kills
-    make soak-once ARGS="--names 200 --kills 20"
+    make soak ARGS=once                           1,000 names, 20 processes, 100 kills
+    make soak ARGS="once --names 200 --kills 20"
 
 Each line of the log is one event, appended in one step: what happened, the name, the process id.
 When its record was written or met, no work of a name may begin, and it must have been done.

@@ -1,8 +1,8 @@
 """Leases that are healed, given away, adopted, revoked and rested, beside waiters and faults.
 
-    make soak-handles                               ten minutes
-    make soak-handles ARGS="--seconds 60 --seed 417"
-    make soak-handles ARGS="--seconds 60 --broken"  undone heals wake: shows the lost handles
+    make soak ARGS=handles                            ten minutes
+    make soak ARGS="handles --seconds 60 --seed 417"
+    make soak ARGS="handles --seconds 60 --broken"    undone heals wake: shows the lost handles
 
 Several processes give, adopt and wait; an operator revokes. They are stopped and killed, and so are
 the nodes, which are some milliseconds away, so that a heal is often on its way when its lease is

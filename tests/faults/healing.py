@@ -1,6 +1,6 @@
 """Release leases at the moment when a renewal heals them, and count the names that stay taken.
 
-``make soak-healing`` does it a hundred thousand times.
+``make soak ARGS=healing`` does it a hundred thousand times.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Processes that campaign for one name; whoever leads is killed, stopped or paused.
 
-    make soak-leader                                        100 kills, 100 stops, 10 pauses
-    make soak-leader ARGS="--kills 10 --stops 10"
+    make soak ARGS=leader                          100 kills, 100 stops, 10 pauses
+    make soak ARGS="leader --kills 10 --stops 10"
 
 Each process appends what it saw to a file of its own, with the times of one clock. At no time two
 of them may have said that they lead, or worked: a stop nearly always comes in the middle of a step.

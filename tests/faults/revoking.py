@@ -1,7 +1,7 @@
 """Take leases away at random moments of their life, and look for two that believe in one name.
 
-    make soak-revoke                      200 leases
-    make soak-revoke ARGS="--now"         by deletion: shows the second believers
+    make soak ARGS=revoke          200 leases
+    make soak ARGS="revoke --now"  by deletion: shows the second believers
 
 Meanwhile one of five nodes is killed and started again, or stopped, in turns. Each name has a
 holder that renews and a rival that waits for it.

@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.nightly
 
-COMMAND = [sys.executable, "-m", "museum"]
+COMMAND = [sys.executable, "-m", "dev.museum"]
 
 
 def children(pid: int) -> set[int]:

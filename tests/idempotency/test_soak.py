@@ -96,7 +96,7 @@ def test_every_rule_has_a_history_that_breaks_it():
 @pytest.mark.nightly
 @pytest.mark.parametrize("nodes_down", [False, True])
 def test_every_key_has_one_order(nodes_down, tmp_path):
-    """What ``make soak-idempotency`` plays, with fewer clients: also where no node is there."""
+    """The soak ``idempotency`` with fewer clients: also where no node is there."""
     happened: Counter[str] = Counter()
     for number in range(MOST):  # by chance no kill may strike a view
         play = Play(clients=20, kill=0.3, nodes_down=nodes_down)

@@ -19,9 +19,9 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 
-from benchmarks.peers import CLIENTS, SINGLE, Peer, PeerUnavailable
-from benchmarks.peers.environments import has_node
-from benchmarks.peers.process import NODE_CLIENTS
+from dev.benchmarks.peers import CLIENTS, SINGLE, Peer, PeerUnavailable
+from dev.benchmarks.peers.environments import has_node
+from dev.benchmarks.peers.process import NODE_CLIENTS
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, redlock
 from django_redlock.inspection.survey import LockStatus, survey
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes

@@ -19,8 +19,8 @@ from django.core.cache import cache
 from django.test import override_settings
 from redis.exceptions import LockError
 
-from benchmarks.peers import PeerUnavailable, python
-from benchmarks.peers.environments import ROOT
+from dev.benchmarks.peers import PeerUnavailable, python
+from dev.benchmarks.peers.environments import ROOT
 from django_redlock import LockTaken, redlock
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pytest
 from django.test import override_settings
 
-from benchmarks.peers import SINGLE, PeerUnavailable, node, python
-from benchmarks.peers.environments import ROOT
+from dev.benchmarks.peers import SINGLE, PeerUnavailable, node, python
+from dev.benchmarks.peers.environments import ROOT
 from django_redlock import redlock
 
 pytestmark = pytest.mark.nightly  # the first one of a client installs it

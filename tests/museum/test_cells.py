@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.peers.environments import has_node
-from museum import faults
-from museum.cell import LOST, MANY, STUCK, TWO, Cell, Lock
-from museum.play import play
-from museum.rooms import checked_set, counter, ours, permits, redlock
-from museum.table import CELLS, LIBRARIES, LIMITS, LOCKS
+from dev.benchmarks.peers.environments import has_node
+from dev.museum import faults
+from dev.museum.cell import LOST, MANY, STUCK, TWO, Cell, Lock
+from dev.museum.play import play
+from dev.museum.rooms import checked_set, counter, ours, permits, redlock
+from dev.museum.table import CELLS, LIBRARIES, LIMITS, LOCKS
 from tests.museum import wrong
 from tests.support.replays import note_broken
 

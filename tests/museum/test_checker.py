@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from museum import history
-from museum.__main__ import main
-from museum.cell import TWO, Cell, fault
-from museum.checker import Break, judge
-from museum.history import Event
-from museum.play import Played, tallies
-from museum.rooms.setnx import DEL
-from museum.stage import Stage
+from dev.museum import history
+from dev.museum.__main__ import main
+from dev.museum.cell import TWO, Cell, fault
+from dev.museum.checker import Break, judge
+from dev.museum.history import Event
+from dev.museum.play import Played, tallies
+from dev.museum.rooms.setnx import DEL
+from dev.museum.stage import Stage
 
 pytestmark = pytest.mark.nightly
 

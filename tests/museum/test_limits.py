@@ -7,7 +7,7 @@ from itertools import combinations, combinations_with_replacement
 
 import pytest
 
-from museum.rooms.counter import majority, most, schedule
+from dev.museum.rooms.counter import majority, most, schedule
 
 pytestmark = pytest.mark.nightly
 

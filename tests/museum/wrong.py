@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from museum.cell import Setup
-from museum.rooms.ours import Fenced, FencedRow, Limited, Ours
+from dev.museum.cell import Setup
+from dev.museum.rooms.ours import Fenced, FencedRow, Limited, Ours
 
 
 class Unguarded(Ours):

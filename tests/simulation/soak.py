@@ -1,4 +1,4 @@
-"""Many worlds on all cores, in as many sittings as it takes (``make soak``).
+"""Many worlds on all cores, in as many sittings as it takes (``make soak ARGS=worlds``).
 
 What was played is kept in a small file: a run that was interrupted goes on where it stopped,
 and a change of any module of the package, or of the simulation, begins anew.

@@ -25,6 +25,7 @@ SAMPLE = 12  # worlds of each profile, in CI
 WORLDS = 80  # in `make nightly`
 CHUNK = 34  # in one test of it
 FIRST = int(os.environ.get("WORLD_SEED", "0"))
+WRITE = "write: python -m tests.simulation --table docs/dev/mutants.md"
 REPLAYED = {"rough", "queued", "cut"}  # in CI: taking, waiting, renewing
 
 MISFORTUNES = {
@@ -129,13 +130,13 @@ def test_the_page_lists_every_mutant() -> None:
     rows = rows_below(MUTANT_HEAD)
     assert [[row[0], row[1], row[3], row[5], row[6]] for row in rows] == [
         [each.name, each.does, each.profile, str(each.worlds), edited(each)] for each in MUTANTS
-    ], "run make docs-tables"
+    ], WRITE
     assert all(int(row[4]) <= int(row[5]) for row in rows)
 
 
 def test_what_only_the_simulation_breaks_is_tested_elsewhere() -> None:
     """A variant that edits no production code names the test that fails where the real one does."""
     assert [each.name for each in MUTANTS if bool(each.real) == bool(each.edited)] == []
-    assert REAL_HEAD + reals() in PAGE.read_text(), "run make docs-tables"
+    assert REAL_HEAD + reals() in PAGE.read_text(), WRITE
     assert missing(reals()) == []
     assert sum(not each.edited for each in MUTANTS) < 10

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from babel.messages.catalog import Catalog
 
-from tools.messages import PACKAGE, compiled, wanted
+from dev.tools.messages import PACKAGE, compiled, wanted
 
 
 def write(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Very many of Django's own tasks for few keys, by workers that are killed.
 
-    make soak-tasks                                       2,000 tasks of 200 keys, 20 kills
-    make soak-tasks ARGS="--tasks 400 --keys 40 --kills 4"
+    make soak ARGS=tasks                                    2,000 tasks of 200 keys, 20 kills
+    make soak ARGS="tasks --tasks 400 --keys 40 --kills 4"
 
 No two bodies of a key run at a time, and after each request a run of its key begins.
 """

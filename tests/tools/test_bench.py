@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import against, report
-from benchmarks.__main__ import PARTS
-from benchmarks.measure import Spread
-from benchmarks.programs.sockets import Sockets
-from benchmarks.stage import TINY
+from dev.benchmarks import against, report
+from dev.benchmarks.__main__ import PARTS
+from dev.benchmarks.measure import Spread
+from dev.benchmarks.programs.sockets import Sockets
+from dev.benchmarks.stage import TINY
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import group_of, keys_on, template
 from tests.support.waiting import eventually
@@ -31,7 +31,7 @@ SECONDS = 1800.0  # for what hangs
 
 def bench(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """How the benchmark ends, tried out."""
-    command = [sys.executable, "-m", "benchmarks", "--effort", "tiny", *arguments]
+    command = [sys.executable, "-m", "dev.benchmarks", "--effort", "tiny", *arguments]
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=SECONDS
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.kills.mutants import Mutant, drawn, moved, mutants_of
+from dev.tools.kills.mutants import Mutant, drawn, moved, mutants_of
 
 ROOT = Path(__file__).parents[2]
 CODE = """\
@@ -109,7 +109,7 @@ def test_who_kills_which(tmp_path):
         (tmp_path / name).write_text(text)
 
     def play(status: int, *arguments: str) -> dict[tuple[str, str], dict[str, str]]:
-        command = [sys.executable, "-m", "tools.kills", "--package", "small", *arguments]
+        command = [sys.executable, "-m", "dev.tools.kills", "--package", "small", *arguments]
         places = os.pathsep.join([str(ROOT), str(tmp_path)])
         environ = {name: value for name, value in os.environ.items() if "XDIST" not in name}
         environ["PYTHONPATH"] = places

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import django
 
-from tools import matrix, pythons
+from dev.tools import matrix, pythons
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = ROOT / "docs/reference/versions.md"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from dev.tools import messages
+from dev.tools.messages import compiled, faults, read, update, wanted
 from tests.docs.pages import ROOT
-from tools import messages
-from tools.messages import compiled, faults, read, update, wanted
 
 CODE = """
 from django.utils.translation import gettext as _, ngettext, pgettext

@@ -18,7 +18,6 @@ from tests.support import soaks
 from tests.support.soaks import Played
 
 HERE = ROOT / "tests"
-PAGE = ROOT / "docs/dev/what-was-run.md"
 
 
 def entry(name: str, text: str, limit: float = 600.0) -> Entry:
@@ -170,8 +169,3 @@ def test_each_test_that_is_marked_belongs_to_one_entry():
     )  # fmt: skip
     modules = [path.relative_to(HERE).parts for path in HERE.rglob("test_*.py")]
     assert played == dict.fromkeys((f"tests/{parts[0]}" for parts in modules), 1)
-
-
-def test_the_page_has_the_table_of_entries():
-    """As `python -m tests.nightly --markdown` prints it."""
-    assert nightly.table(ENTRIES) in PAGE.read_text(encoding="utf-8")

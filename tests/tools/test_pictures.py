@@ -10,10 +10,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from dev.museum.drawing import EDGE, SIZES, WIDTH, box, width
+from dev.tools import pictures
 from django_redlock.work.options import UNTIL_FINISHED, UNTIL_STARTED, WHILE_RUNNING
-from museum.drawing import EDGE, SIZES, WIDTH, box, width
 from tests.docs.pages import ROOT
-from tools import pictures
 
 pytestmark = pytest.mark.tools
 

@@ -1,4 +1,4 @@
-"""Pages in pieces, their words, the warnings about their language, and the ways to answers."""
+"""Pages in pieces, their words, and the ways to answers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from dev.tools import find, walk, words
+from dev.tools.prose import pages, pieces
 from tests.docs.pages import PAGES, ROOT, blocks
-from tools import find, language, walk, words
-from tools.prose import pages, pieces, sentences
 
 PAGE = """\
 # A title
@@ -62,16 +62,6 @@ def test_a_page_in_pieces():
     ]
 
 
-def test_sentences_have_lines():
-    """Where each begins; a heading is none."""
-    head, text, *_ = pieces(PAGE)
-    assert list(sentences(head)) == []
-    assert list(sentences(text)) == [
-        (3, "Two words."),
-        (3, "CODE is one word, and a link two."),
-    ]
-
-
 def test_words_by_kind():
     """Prose, tables and code apart."""
     found = words.by_hand(PAGE)
@@ -110,50 +100,6 @@ def test_every_page_is_counted():
     found = {str(each.relative_to(ROOT)) for each in pages()}
     assert {"README.md", "docs/index.md", "docs/reference/checks.md"} <= found
     assert not any("docs/dev/" in each or "figures" in each for each in found)
-
-
-@pytest.mark.parametrize(
-    ("sentence", "what"),
-    [
-        ("The holder is told of the loss.", '"is told"'),
-        ("A lock was not to be had.", '"was not to be had"'),
-        ("Two nodes, of which one votes.", '"of which"'),
-        ("It is free a moment later.", 'begins with "It"'),
-        ("That costs a round trip.", 'begins with "That"'),
-        (
-            "A lock waits, but a view does not, which is right, unless nodes are down.",
-            "three rules in one sentence",
-        ),
-        (" ".join(["word"] * 31) + ".", "31 words"),
-    ],
-)
-def test_a_shape_is_found(sentence, what):
-    """With its line, behind other text."""
-    (found, *_) = language.remarks(f"# Title\n\n{sentence}\n")
-    assert (found.line, found.what) == (3, what)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "A lock waits while its name is taken.",
-        "`of which` is code.",
-        "<!-- language: off -->\nIt is said so on purpose.",
-        "```text\nIt is told.\n```",
-        "| It is told |",
-    ],
-)
-def test_other_text_is_left_alone(text):
-    """Plain sentences, code, tables, and what is marked."""
-    assert list(language.remarks(text)) == []
-
-
-def test_warnings_have_file_and_line(tmp_path, capsys):
-    """As an editor reads them."""
-    page = tmp_path / "page.md"
-    page.write_text("A.\n\nIt was told so.\n")
-    language.main([str(page)])
-    assert f"{page}:3: " in capsys.readouterr().out
 
 
 # -- the walker -----------------------------------------------------------------------------------

@@ -9,15 +9,8 @@ from typing import Any
 import pytest
 from django.core import checks
 
-from django_redlock import conf, signals
-from django_redlock.core.reasons import ReasonCode
-from django_redlock.inspection import rows, survey
-from django_redlock.locks.template import LockTemplate
-from django_redlock.management import LOST, NOT_ENDED, TAKEN, UNKNOWN
-from django_redlock.views import single_flight
-from tests.docs.pages import ROOT, whole
-from tools.reference import checks as found_checks
-from tools.reference import (
+from dev.tools.reference import checks as found_checks
+from dev.tools.reference import (
     commands,
     expand,
     for_the_site,
@@ -27,7 +20,14 @@ from tools.reference import (
     reasons,
     rooms,
 )
-from tools.reference import settings as found_settings
+from dev.tools.reference import settings as found_settings
+from django_redlock import conf, signals
+from django_redlock.core.reasons import ReasonCode
+from django_redlock.inspection import rows, survey
+from django_redlock.locks.template import LockTemplate
+from django_redlock.management import LOST, NOT_ENDED, TAKEN, UNKNOWN
+from django_redlock.views import single_flight
+from tests.docs.pages import ROOT, whole
 
 REFERENCE = ROOT / "docs/reference"
 
@@ -245,13 +245,13 @@ def test_every_signal_is_on_the_page():
 def test_a_test_is_listed_with_what_it_proves():
     """The first paragraph of its docstring."""
     here = "tests/tools/test_reference.py::test_a_test_is_listed_with_what_it_proves"
-    nightly = "tests/tools/test_nightly.py::test_the_page_has_the_table_of_entries"
-    folded = outcomes.tests(here, nightly)
+    sizes = "tests/tools/test_sizes.py::test_a_folder_that_outgrows_its_number_is_named"
+    folded = outcomes.tests(here, sizes)
     assert folded.startswith('<details class="tests"><summary>2 tests</summary>\n\n- ')
     assert folded.endswith("\n\n</details>")
     first, second = re.findall(r"^- (.*)", folded, re.MULTILINE)
     assert first == f"The first paragraph of its docstring. `{here}`"
-    assert second.startswith("As `python -m tests.nightly --markdown` prints it. ")
+    assert second.startswith("So is a folder without a number, ")
 
 
 def test_the_arguments_of_a_part_may_have_lines_of_their_own():

@@ -32,7 +32,7 @@ from .shop.served import GUNICORN, THREADED, UVICORN, WORKERS, Shop, end, gunico
 pytestmark = pytest.mark.slow
 
 
-# -- double submits: the short form of ``make soak-views`` -----------------------------------------
+# -- double submits: the short form of ``make soak ARGS=views`` ------------------------------------
 
 
 TWO = gunicorn("--workers=2")  # as many as a double submit needs

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.peers import PeerUnavailable
+from dev.benchmarks.peers import PeerUnavailable
 from tests.support import soaks
 from tests.support.soaks import Played
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers import environments
+from dev.benchmarks.peers import environments
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 from tests.support.ailing import Schedule, ill_nodes
 from tests.support.notebook import Follower, Notebook, read

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.peers import PeerUnavailable
+from dev.benchmarks.peers import PeerUnavailable
 from tests.support import soaks
 from tests.support.databases import KINDS, why_not
 from tests.support.soaks import Played

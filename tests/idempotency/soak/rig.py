@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers import environments
+from dev.benchmarks.peers import environments
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.testing.server import DEAD, process_state
 from tests.support.ailing import Schedule, Waiting, ill_nodes, members

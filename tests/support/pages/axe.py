@@ -10,7 +10,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.peers import PeerUnavailable, environments
+from dev.benchmarks.peers import PeerUnavailable, environments
 
 from .faults import Fault
 
