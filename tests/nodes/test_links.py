@@ -260,7 +260,7 @@ def test_an_undo_to_a_node_that_hangs_goes_into_its_kernel(held, edits, owed):
     """The node carries it out behind the grant, even if this process has gone by then."""
     overdue(held.group, 2, 0.05)
     (link,) = threads_of(held.group).owing.values()
-    eventually(lambda: link.settle() is None and 2 not in link.connections)
+    eventually(lambda: settled(link) and 2 not in link.connections)
     with with_edits(*edits):
         held.lease.release()
     (silent,) = held.group.nodes[2]._stalled
