@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import Group
@@ -12,10 +13,37 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.test import Client
 from django.urls import path
 
+from django_redlock.idempotency import idempotent
 from django_redlock.idempotency.models import Record
+from django_redlock.idempotency.records import Work
 from tests.views.asking import urls
 
 KEY = "8e03978e-40d5-43dd-bc93-6894a57f9324"
+SESSIONS = (
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+)
+
+
+def anybody(view: Any = None, **options: Any) -> Any:
+    """``idempotent`` whose keys are everybody's."""
+    decorator = idempotent(scope="anybody", **options)
+    return decorator if view is None else decorator(view)
+
+
+def identity() -> str:
+    """That of the key that everybody sends."""
+    return Work("anybody", KEY, "", timedelta(1), "default").identity
+
+
+def assert_same(first: Any, second: Any) -> None:
+    """The second is the first one, said again."""
+    assert second.status_code == first.status_code
+    assert second.content == first.content
+    assert second["Idempotency-Replayed"] == "true"
+    assert "Idempotency-Replayed" not in first
+    plain = {name: value for name, value in second.items() if name != "Idempotency-Replayed"}
+    assert plain == dict(first.items())
 
 
 def order(request: HttpRequest, **_: Any) -> HttpResponse:

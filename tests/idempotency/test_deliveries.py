@@ -18,7 +18,6 @@ from celery import Celery
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 from tests.celery.site import end
 from tests.docs.pages import ROOT, blocks
-from tests.support.replays import note_broken
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow  # it starts workers
@@ -159,19 +158,4 @@ def test_a_second_delivery_returns_the_result_of_the_first(opened):
     assert made.result.get(timeout=LONG) == {"order": 1}
     made.said("succeeded in", times=2)
     assert (made.result.state, made.result.get(timeout=LONG)) == ("SUCCESS", {"order": 1})
-    assert made.orders() == [1]
-
-
-def test_a_task_that_does_not_come_back_is_noticed(opened):
-    """Who asks for the result is told a failure, while the first delivery is at work."""
-    options = TASKS[TASKS.index("@shared_task(") : TASKS.index("def charge")]
-    made = opened(TASKS.replace(options, "@shared_task(acks_late=True)\n"))
-    note_broken("autoretry_for")
-    made.deliver()
-    made.begun()
-    made.deliver()
-    with pytest.raises(Exception, match="held by"):
-        made.result.get(timeout=LONG)
-    made.go_on()
-    made.said("succeeded in")
     assert made.orders() == [1]

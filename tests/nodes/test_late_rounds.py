@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from django_redlock.core.commands import Heal
-from django_redlock.core.protocol import Answer, Request
+from django_redlock.core.protocol import Answer, Request, Vote
 from django_redlock.core.quorum import all_heard
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.interruption import gone
 from django_redlock.nodes import round as round_module
+from django_redlock.nodes.connection import SentAgain
 from django_redlock.nodes.faults import CLOSED
 from django_redlock.nodes.round import LateRounds, Round
 from tests.simulation.mutants import Edit, with_edits
@@ -112,6 +115,35 @@ def test_what_is_noted_has_a_bound(monkeypatch):
         late(number, noted, 1)
     assert [int(nonce, 16) for nonce in noted][-6:] == [4, 5, 6, 7, 8, 9]
     assert len(noted) <= 8
+
+
+def test_what_is_noted_keeps_no_connection_open(three):
+    """A loop that is closed without shutting down leaves its grants, and no socket."""
+    with Proxy(three[2].port) as proxy:
+        group = group_of([*three.urls[:2], proxy.url], LONG)
+        link = connected(group)
+        proxy.holding = 1
+        group.ask(grant())
+        (noted,) = threads_of(group).late[NONCE]
+        group.nodes[2]._last = None
+        connection = weakref.ref(link.drop(2))
+        gc.collect()
+        assert connection() is None
+        assert [*noted.missing] == [2]
+        group.ask(replace(release(), to=frozenset({0, 1}), decided=all_heard))
+        proxy.let_go()
+        group.close()
+    three[2].client().flushdb()
+
+
+def test_a_reply_to_what_was_sent_again_is_noted():
+    """Also where nobody waits for it any more."""
+    noted = LateRounds()
+    first = late(1, noted, 2)
+    first.over = True
+    again = SentAgain(SentAgain(first, b"", 0.0), b"", 0.0, mute=True)
+    again.hear(2, Vote("node", Answer.YES))
+    assert not first.missing
 
 
 def test_an_undo_forgets_what_was_noted(three):

@@ -38,6 +38,7 @@ from tests.support.links import (
     overdue,
     release,
     settled,
+    threads_of,
 )
 from tests.support.loops import group_of, idle, keys_on, owing, template
 from tests.support.proxy import Proxy
@@ -57,6 +58,8 @@ SAMPLE = {  # of what is odd, for the fast tests
     "half of an answer and the end",
     "nothing at all",
 }
+NOT_BEHIND = Edit(Link, "_is_usual", " or self._is_behind(asking)", "")
+FEWER = Edit(Link, "_is_usual", "len(self.connections) >= asking.majority", "True")
 ALL_KEPT = Edit(Link, "_is_usual", "map(KEPT, self._here)", "map(KEPT, self._nodes)")
 # A connection that has ended counts as one on which nothing has come.
 ENDLESS = Edit(Link, "_read_usual", "connection.take_in(data)", "data and connection.take_in(data)")
@@ -216,7 +219,6 @@ def by_a_task(held: Held) -> None:
             pass
         await held.lease.arelease()
 
-    connected(held.group, more=True)  # else the loop takes the connections of the link
     asyncio.run(main())
 
 
@@ -247,6 +249,40 @@ def test_a_release_that_overtakes_its_grant_is_noticed(held, way):
     way(held)
     eventually(held.overtaken)
     assert not held.all_free()
+
+
+@pytest.mark.parametrize(
+    ("edits", "owed"),
+    [((), ["grant", "release"]), ((NOT_BEHIND,), ["grant"])],
+    ids=["well", "broken"],
+)
+def test_an_undo_to_a_node_that_hangs_goes_into_its_kernel(held, edits, owed):
+    """The node carries it out behind the grant, even if this process has gone by then."""
+    overdue(held.group, 2, 0.05)
+    (link,) = threads_of(held.group).owing.values()
+    eventually(lambda: settled(link) and 2 not in link.connections)
+    with with_edits(*edits):
+        held.lease.release()
+    (silent,) = held.group.nodes[2]._stalled
+    assert [each.command for each in silent.owed] == owed
+    overdue(held.group, 2, LONG)
+    held.proxy.let_go()
+    eventually(lambda: keys_on(held.nodes) == [[]] * 3)
+
+
+@pytest.mark.parametrize("edits", [(), (FEWER,)], ids=["well", "broken"])
+def test_a_link_without_a_majority_waits_for_nodes_to_be_connected(three, edits):
+    """In the general way; the usual one tries a node only when its back-off is over."""
+    group = group_of(three.urls, LONG)
+    link = connected(group)
+    for place in (1, 2):
+        link.drop(place).close(CLOSED)
+        group.nodes[place].down_reason, group.nodes[place]._retry_at = CLOSED, math.inf
+    with with_edits(*edits):
+        assert link._is_usual(asking(group, grant())) is bool(edits)
+    assert [vote.answer for vote in group.ask(grant())].count(Answer.YES) >= 2
+    group.ask(replace(release(), decided=all_heard))
+    group.close()
 
 
 @pytest.mark.parametrize("edits", [(), (ENDLESS,)], ids=["well", "broken"])

@@ -7,8 +7,11 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from asgiref.testing import ApplicationCommunicator
+from django.core.handlers.asgi import ASGIHandler
 from django.db import connections
 from django.test import AsyncClient, Client, RequestFactory, override_settings
+from django.urls import path
 
 from django_redlock import LockTaken, NodesUnavailable, redlock
 from django_redlock.views import refusal_of
@@ -37,6 +40,30 @@ def asked(address: str = "/checkout/", method: str = "POST", **more: Any) -> Any
 def urls(*patterns: Any) -> override_settings:
     """A site of these paths."""
     return override_settings(ROOT_URLCONF=patterns, ALLOWED_HOSTS=["*"], MIDDLEWARE=[])
+
+
+def post(view: Any, address: str = "/", *, raises: bool = True, **headers: str) -> Any:
+    """The response to a POST of a site that has this view alone."""
+    with urls(path(address.removeprefix("/"), view)):
+        return Client(raise_request_exception=raises).post(address, headers=headers)
+
+
+async def visiting(
+    address: str = "/", method: str = "POST", body: bytes = b"", **headers: str
+) -> ApplicationCommunicator:
+    """A client of Django under ASGI that has sent a request, and can leave."""
+    given = {"host": "testserver"} | {name.replace("_", "-"): headers[name] for name in headers}
+    scope = {"type": "http", "method": method, "path": address, "query_string": b""}
+    scope["headers"] = [(name.encode(), value.encode()) for name, value in given.items()]
+    client = ApplicationCommunicator(ASGIHandler(), scope)
+    await client.send_input({"type": "http.request", "body": body})
+    return client
+
+
+async def leaves(client: ApplicationCommunicator) -> None:
+    """Close the connection, and wait until the site has ended the request."""
+    await client.send_input({"type": "http.disconnect"})
+    await client.wait(60)
 
 
 def ask(

@@ -1,8 +1,7 @@
 """A WSGI application that takes a lock in uWSGI's master, and in its views; run by test_uwsgi.
 
-CARELESS: its workers do not notice that they were forked. BEFORE_2_0_27: uWSGI keeps the
-interpreter's lock between requests, as it did by default before it began to enable threads; the
-master takes no lock then.
+BEFORE_2_0_27: uWSGI keeps the interpreter's lock between requests, as it did by default before it
+began to enable threads; the master takes no lock then.
 """
 
 from __future__ import annotations
@@ -55,11 +54,9 @@ logging.basicConfig()
 settings.configure(REDLOCK={"default": json.loads(os.environ["REDLOCK"])})
 django.setup()
 
-from django_redlock import backend, conf, redlock  # noqa: E402
+from django_redlock import redlock  # noqa: E402
 from django_redlock.leases.renewal import watchdog  # noqa: E402
 
-if "CARELESS" in os.environ:
-    backend.notice_fork = conf.notice_fork = lambda: None  # type: ignore[attr-defined]
 if "BEFORE_2_0_27" not in os.environ:  # there a thread of the master waits for the interpreter
     with redlock("in the master"):  # when uWSGI forks, which may stop a child for ever
         pass

@@ -17,7 +17,7 @@ from django_redlock import redlock
 from django_redlock.views import single_flight
 from django_redlock.views.ninja import non_atomic, operations_of
 
-from .asking import BEGUN, answer_refusals, count, in_transaction, insert, is_free, urls
+from .asking import count, in_transaction, insert, is_free, urls
 from .tokens import Bearer
 
 pytestmark = pytest.mark.django_db(databases=["default"])
@@ -86,6 +86,8 @@ def test_the_lock_is_around_the_transaction_and_behind_the_token(site):
         assert ask("/api/orders/7/pay", user=6).status_code == 200
         assert ask("/api/orders/7/pay", user="nobody").status_code == 401
         assert ask("/api/orders/7/apay").status_code == 409
+        of_a_form = Client().post("/api/orders/7/apay", headers={"Authorization": "Bearer 5"})
+        assert of_a_form.headers["Content-Type"] == "application/problem+json"
     assert ask("/api/orders/7/apay").json() == {"lease": "pay:user:5:7"}
     assert ask("/api/orders/7/ship").json() == {"in": {"orders": False}}
 
@@ -104,23 +106,6 @@ def test_inside_the_transaction_of_the_request_it_is_refused(orders):
         pytest.raises(RuntimeError, match=r"django_redlock\.views\.ninja"),
     ):
         ask("/api/orders/7/pay")
-
-
-def test_a_lock_that_an_operation_takes_itself(orders):
-    """The handler of the page answers."""
-    made = NinjaAPI(urls_namespace="handled")
-
-    answer_refusals(made)
-
-    @made.post("/stock")
-    def stock(request: Any) -> dict[str, Any]:
-        with redlock("stock"):
-            return {}
-
-    with urls(path("api/", non_atomic(made.urls))), redlock("stock"):
-        answer = Client().post("/api/stock")
-    assert (answer.status_code, answer.headers.get("Retry-After")) == (409, None)
-    assert answer.json()["detail"] == BEGUN
 
 
 @pytest.mark.parametrize("other", [None, [], ([], ""), api, "api.urls"])

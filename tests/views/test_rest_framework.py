@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import pytest
@@ -18,13 +17,11 @@ from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
-from django_redlock import LeaseLost, current_lease, redlock, transactions
+from django_redlock import LeaseLost, current_lease, redlock
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.views import IgnoreRefusals
 from django_redlock.views import rest_framework as drf
 from django_redlock.views import single_flight as plain
-from django_redlock.views.keys import ViewKey
-from django_redlock.views.lock import ViewLock
 
 from .asking import BEGUN, count, in_transaction, insert, is_free, urls
 from .tokens import Tokens
@@ -157,9 +154,11 @@ def test_a_function(orders):
 
 
 def test_a_subclass_is_locked_and_may_say_how(orders):
-    """Its own decorator replaces that of its parent."""
+    """Also where its ``initial()`` calls no other; its own decorator replaces its parent's."""
 
     class Child(Pay):
+        def initial(self, request: Any, *args: Any, **kwargs: Any) -> None: ...
+
         def post(self, request: Any) -> Response:
             return Response(request.lease.name)
 
@@ -172,101 +171,40 @@ def test_a_subclass_is_locked_and_may_say_how(orders):
         assert ask(address="/own/").json() == "own"
 
 
-def test_a_lock_that_a_subclass_can_lose_is_noticed(monkeypatch):
-    """The check can fail: a lock in ``initial()`` of the class is gone with it."""
-
-    def of_the_class(cls: Any) -> None:
-        def initial(self: Any, request: Any, *args: Any, **kwargs: Any) -> None:
-            drf._initial(self, functools.partial(APIView.initial, self), request)
-
-        cls.single_flight_locks, cls.initial = {}, initial
-
-    monkeypatch.setattr(drf, "_prepare", of_the_class)
-    post = {"post": lambda self, request: Response()}
-    locked: Any = drf.single_flight("order")(type("Locked", (Base,), post))
-    child: Any = type("Child", (locked,), {"initial": lambda self, request: None})
-    with urls(path("a/", locked.as_view()), path("b/", child.as_view())), redlock("order"):
-        assert ask(address="/a/").status_code == 409
-        assert ask(address="/b/").status_code == 200
-
-
-def test_a_transaction_around_the_lock_is_noticed(orders, monkeypatch):
-    """The check can fail: where the request handler opens it, the lock refuses to be inside."""
-    monkeypatch.setattr(transactions, "EveryDatabase", set)  # which marks none
-    locked: Any = drf.single_flight("order")(type("Inside", (Base,), {"post": Pay.post}))
-    with urls(path("", locked.as_view())), pytest.raises(RuntimeError, match="before the COMMIT"):
-        ask()
-
-
-def test_a_lock_before_the_token_is_noticed(orders, monkeypatch):
-    """The check can fail: there all users of tokens have one lock."""
-
-    def around_dispatch(cls: Any) -> None:
-        def dispatch(self: Any, *args: Any, **kwargs: Any) -> Any:
-            lock, inner = cls.single_flight_locks["*"], functools.partial(Base.dispatch, self)
-            return lock.run(inner, lock.read, (), *args, **kwargs)
-
-        cls.single_flight_locks, cls.dispatch = {}, dispatch
-        dispatch._non_atomic_requests = transactions.EveryDatabase()  # type: ignore[attr-defined]
-
-    monkeypatch.setattr(drf, "_prepare", around_dispatch)
-    locked: Any = drf.single_flight("pay:{client}")(type("Early", (Base,), {"post": Pay.post}))
-    with urls(path("", locked.as_view())), redlock("pay:address:127.0.0.1"):
-        assert ask().status_code == 409
-
-
 # -- what is done once, when the view is decorated -------------------------------------------------
 
 
-def of_a_function(decorate: Any) -> Any:
-    """A view of ``@api_view``."""
-
-    @decorate
-    @api_view(["POST"])
-    def pay(request: Any, pk: int) -> Response:
-        return Response()
-
-    return pay
+def function(request: Any, pk: int) -> Response:
+    """For ``@api_view``."""
+    return Response()
 
 
 @pytest.mark.parametrize(
-    "decorated",
+    "make",
     [
-        lambda decorate: decorate(type("View", (Base,), {"post": lambda self, request, pk: None})),
-        lambda decorate: decorate(type("View", (Orders,), {})),
-        of_a_function,
+        lambda: type("View", (Base,), {"post": lambda self, request, pk: None}),
+        lambda: type("View", (Orders,), {}),
+        lambda: api_view(["POST"])(function),
     ],
     ids=["a class", "a viewset", "a function"],
 )
-def test_a_key_that_the_handler_does_not_fill_is_refused(decorated):
+def test_a_key_that_the_handler_does_not_fill_is_refused(make):
     """A field, or an argument of a function, that no handler to be locked has."""
     with pytest.raises(ValueError, match=r"uses \{order\}"):
-        decorated(drf.single_flight("pay:{order}"))
+        drf.single_flight("pay:{order}")(make())
     with pytest.raises(TypeError, match=r"takes \(request\), and is called with \(request, pk\)"):
-        decorated(drf.single_flight(key=lambda request: "x"))
-    decorated(drf.single_flight("pay:{client}:{request.data[order]}"))
-
-
-async def awaited(*_: Any) -> None:
-    """An option that would have to be awaited."""
+        drf.single_flight(key=lambda request: "x")(make())
+    drf.single_flight("pay:{client}:{request.data[order]}")(make())
 
 
 @pytest.mark.parametrize("option", ["key", "on_refused"])
 def test_options_that_would_be_awaited_are_refused(option):
     """REST framework's views are plain."""
+
+    async def awaited(*_: Any) -> None: ...
+
     with pytest.raises(TypeError, match="is a coroutine function, and the view is none"):
         drf.single_flight(**{option: awaited})  # type: ignore[arg-type]
-
-
-def test_a_request_decorates_nothing(orders, monkeypatch):
-    """Whatever looks at options, keys and signatures has done so before."""
-    with urls(path("", Pay.as_view())):
-        assert ask().status_code == 200
-        for name in ("wrap", "check_plain"):
-            monkeypatch.setattr(ViewLock, name, None)
-        for name in ("check", "reader"):
-            monkeypatch.setattr(ViewKey, name, None)
-        assert ask().status_code == 200
 
 
 # -- the exception handler ------------------------------------------------------------------------

@@ -111,12 +111,6 @@ def test_a_worker_keeps_its_leases(options, patient_nodes, tmp_path):
         assert "enable-threads" not in server.log.read_text()
 
 
-def test_a_worker_that_does_not_notice_the_fork_is_noticed(patient_nodes, tmp_path):
-    """The check above can fail: no thread of the worker renews."""
-    with in_uwsgi(patient_nodes, tmp_path, "--enable-threads", CARELESS="1") as server:
-        assert not server.ask("/hold/a")["kept"]
-
-
 def test_without_threads_it_is_said_what_is_not_renewed(patient_nodes, tmp_path):
     """A lease is renewed while its request lasts, and not after it; a warning names the option."""
     with in_uwsgi(patient_nodes, tmp_path, BEFORE_2_0_27="1") as server:

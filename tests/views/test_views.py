@@ -20,9 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import User
-from django.core.handlers.asgi import ASGIHandler
 from django.db import connections, transaction
 from django.http import HttpResponse, StreamingHttpResponse
 from django.template.response import SimpleTemplateResponse
@@ -33,21 +31,12 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.generic import View
 
-from django_redlock import (
-    LeaseLost,
-    LockTaken,
-    NodesUnavailable,
-    assert_locked,
-    conf,
-    current_lease,
-    transactions,
-)
-from django_redlock.leases.lease import Lease
+from django_redlock import LeaseLost, assert_locked, conf, current_lease
 from django_redlock.views import rest_framework as drf
 from django_redlock.views import single_flight
 from tests.support.waiting import eventually
 
-from .asking import asked, count, in_transaction, insert, is_free, urls
+from .asking import asked, count, in_transaction, insert, is_free, leaves, post, urls, visiting
 
 # -- who runs, and who does not --------------------------------------------------------------------
 
@@ -65,6 +54,11 @@ def overlap(decorate: Callable[..., Any], first: Any, second: Any) -> tuple[Any,
     return view(first), answers[0]
 
 
+def plain(request: Any) -> HttpResponse:
+    """A view."""
+    return HttpResponse("ran")
+
+
 def test_of_two_equal_requests_one_runs():
     """While the view runs for a request, an equal one is answered without it."""
     twin = asked()
@@ -77,13 +71,13 @@ def test_of_two_equal_requests_one_runs():
 
 def test_a_second_click_after_the_first_has_finished_is_a_second_request():
     """A mutex does not know what has been done; both run."""
-    view = single_flight(lambda request: HttpResponse("ran"))
+    view = single_flight(plain)
     assert [view(asked()).status_code for _ in range(2)] == [200, 200]
 
 
 def test_min_hold_keeps_the_door_shut(memory):
     """With `min_hold` an equal request is refused for that long, then runs."""
-    view = single_flight(min_hold=50)(lambda request: HttpResponse("ran"))
+    view = single_flight(min_hold=50)(plain)
     assert [view(asked()).status_code for _ in range(2)] == [200, 409]
     begun = memory.nodes[0].clock()
     for seconds, status in [(40, 409), (50, 200)]:
@@ -101,8 +95,7 @@ def test_the_body_is_constant(memory):
     }
     assert len(bodies) == 1
     memory.down = {0, 1, 2}
-    view: Any = single_flight("secret-key")(answer)
-    bodies.add(view(asked()).content)
+    bodies.add(single_flight("secret-key")(plain)(asked()).content)
     for body in bodies:
         for secret in (b"secret-key", b"script", b"memory", b"down", host):
             assert secret not in body
@@ -129,9 +122,9 @@ def test_on_unavailable_run_runs_without_the_lock(memory, caplog):
 
 
 @pytest.mark.usefixtures("often")
-@pytest.mark.parametrize("ends", [None, SystemExit, KeyboardInterrupt], ids=str)
+@pytest.mark.parametrize("ends", [None, ValueError, SystemExit], ids=str)
 def test_a_lock_is_renewed_while_its_view_works_and_released_at_its_end(ends):
-    """Also when the server is stopped, and that raises in the view."""
+    """However the view ends; it raises SystemExit when the server is stopped."""
 
     def view(request):
         lease = current_lease()
@@ -150,26 +143,21 @@ def test_a_lock_is_renewed_while_its_view_works_and_released_at_its_end(ends):
 
 
 def test_other_methods_pass():
-    """Only the `methods` are locked; what passes has no lease."""
+    """Only the `methods` are locked, HEAD as GET; what passes has no lease."""
     found = []
 
     def view(request):
         found.append((request.method, request.lease is not None))
         return HttpResponse("ran")
 
-    for decorated in (single_flight(view), single_flight(methods=["get"])(view)):
+    of_reading = single_flight(methods=["get"])
+    for decorated in (single_flight(view), of_reading(view)):
         for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"):
             decorated(asked(method=method))
     assert {method for method, locked in found[:7] if locked} == {"POST", "PUT", "PATCH", "DELETE"}
     assert {method for method, locked in found[7:] if locked} == {"GET", "HEAD"}
-
-
-def test_a_head_request_is_one_with_get():
-    """It runs the same view, so while a GET runs, a HEAD of the same page is refused."""
-    decorated = single_flight(methods=["GET"])
-    for first, second in (("GET", "HEAD"), ("HEAD", "GET")):
-        ran = overlap(decorated, asked(method=first), asked(method=second))
-        assert [each.status_code for each in ran] == [200, 409]
+    ran = overlap(of_reading, asked(method="GET"), asked(method="HEAD"))
+    assert [each.status_code for each in ran] == [200, 409]
 
 
 def test_the_lease_is_in_the_request():
@@ -190,71 +178,45 @@ def test_the_lease_is_in_the_request():
     assert is_free("orders")
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_a_view_that_raises_releases(error):
-    """However the view ends, the name is free, and the error is the view's."""
-
-    @single_flight("broken")
-    def view(request):
-        raise error
-
-    with pytest.raises(error):
-        view(asked())
-    assert is_free("broken")
-
-
-@pytest.mark.parametrize("error", [LockTaken, NodesUnavailable])
-def test_errors_of_other_locks_are_the_views_own(error):
-    """A lock that the view itself does not get is no answer of the decorator."""
-
-    @single_flight("outer")
-    def view(request):
-        raise error("inner", name="inner")
-
-    with pytest.raises(error):
-        view(asked())
-
-
 # -- what is decorated -----------------------------------------------------------------------------
+
+WRONG: dict[type[Exception], dict[str, list[Any]]] = {
+    ValueError: {
+        "status": [200, 503, [409], 409.0],
+        "retry_after": [0],
+        "on_unavailable": ["raise"],
+        "max_hold": [0],
+        "methods": [[" POST"], ["POST", "PUT,PATCH"], [""], ["PSOT"], ["get", "delet"]],
+        "wait": [float("inf"), -1],
+        "ttl": [0],
+        "limit": [0, 129],
+    },
+    TypeError: {
+        "retry_after": ["5", asyncio.sleep],
+        "on_refused": [5, "", lambda: None, HttpResponse],
+        "result": [7, asyncio.sleep, lambda: "/orders/"],
+        "on_lost": ["tell"],
+        "methods": ["POST", [], [1]],
+        "min_hold": ["5"],
+        "renew": ["yes"],
+        "limit": [True],
+    },
+}
 
 
 @pytest.mark.parametrize(
-    ("options", "error"),
+    ("error", "option", "value"),
     [
-        ({"status": 200}, ValueError),
-        ({"status": 503}, ValueError),
-        ({"retry_after": 0}, ValueError),
-        ({"retry_after": "5"}, TypeError),
-        ({"on_refused": 5}, TypeError),
-        ({"on_refused": ""}, TypeError),
-        ({"on_unavailable": "raise"}, ValueError),
-        ({"max_hold": 0}, ValueError),
-        ({"on_lost": "tell"}, TypeError),
-        ({"methods": "POST"}, TypeError),
-        ({"methods": []}, TypeError),
-        ({"methods": [1]}, TypeError),
-        ({"methods": [" POST"]}, ValueError),
-        ({"methods": ["POST", "PUT,PATCH"]}, ValueError),
-        ({"methods": [""]}, ValueError),
-        ({"methods": ["PSOT"]}, ValueError),
-        ({"methods": ["get", "delet"]}, ValueError),
-        ({"status": [409]}, ValueError),
-        ({"status": 409.0}, ValueError),
-        ({"wait": float("inf")}, ValueError),
-        ({"wait": -1}, ValueError),
-        ({"ttl": 0}, ValueError),
-        ({"min_hold": "5"}, TypeError),
-        ({"renew": "yes"}, TypeError),
-        ({"limit": 0}, ValueError),
-        ({"limit": 129}, ValueError),
-        ({"limit": True}, TypeError),
+        (error, option, value)
+        for error, options in WRONG.items()
+        for option, values in options.items()
+        for value in values
     ],
-    ids=str,
 )
-def test_bad_options_are_refused_at_decoration(options, error):
+def test_bad_options_are_refused_at_decoration(error, option, value):
     """An option that makes no sense is found when the code is read."""
-    with pytest.raises(error, match=next(iter(options))):
-        single_flight(**options)
+    with pytest.raises(error, match=option):
+        single_flight(**{option: value})
 
 
 @pytest.mark.parametrize("decorator", [single_flight, drf.single_flight])
@@ -364,58 +326,6 @@ def test_a_stream_that_the_collector_closes_ends_before_the_lock():
     assert held == [False]
 
 
-def test_a_template_keeps_the_lock_until_it_is_rendered():
-    """What a template looks up while it is rendered is under the lock."""
-    free = []
-
-    @single_flight("page")
-    def view(request):
-        return Page(lambda: free.append(is_free("page")))
-
-    response = view(asked())
-    assert not is_free("page")
-    with urls(path("", view)):
-        assert Client().post("/").status_code == 409
-    response.render()
-    assert free == [False]
-    assert is_free("page")
-    assert pickle.loads(pickle.dumps(response)).content == b"page"  # noqa: S301 - our own
-    response.close()
-
-
-def test_a_template_that_fails_releases():
-    """When rendering raises, the name is free all the same."""
-
-    def fail() -> None:
-        raise ValueError
-
-    @single_flight("page")
-    def view(request):
-        return Page(fail)
-
-    with urls(path("", view)):
-        assert Client(raise_request_exception=False).post("/").status_code == 500
-    assert is_free("page")
-
-
-def test_a_template_may_be_rendered_by_a_coroutine():
-    """A response whose `render` is asynchronous keeps the lock until it has run."""
-
-    class Later(Page):
-        async def render(self):  # type: ignore[override]
-            await asyncio.sleep(0)
-            assert not await asyncio.to_thread(is_free, "page")
-            return await asyncio.to_thread(super().render)
-
-    @single_flight("page")
-    async def view(request):
-        return Later(lambda: None)
-
-    with urls(path("", view)):
-        assert asyncio.run(AsyncClient().post("/")).content == b"page"
-    assert is_free("page")
-
-
 class Page(SimpleTemplateResponse):
     """A template whose rendering does something."""
 
@@ -429,6 +339,48 @@ class Page(SimpleTemplateResponse):
         """Do it."""
         self.action()
         return "page"
+
+
+def test_a_template_keeps_the_lock_until_it_is_rendered():
+    """What a template looks up while it is rendered is under the lock."""
+    free = []
+
+    @single_flight("page")
+    def view(request):
+        return Page(lambda: free.append(is_free("page")))
+
+    response = view(asked())
+    assert not is_free("page")
+    assert post(view).status_code == 409
+    response.render()
+    assert free == [False]
+    assert is_free("page")
+    assert pickle.loads(pickle.dumps(response)).content == b"page"  # noqa: S301 - our own
+    response.close()
+
+
+def test_a_template_that_fails_releases():
+    """When rendering raises, the name is free all the same."""
+    view = single_flight("page")(lambda request: Page(lambda: 1 / 0))
+    assert post(view, raises=False).status_code == 500
+    assert is_free("page")
+
+
+def test_a_template_may_be_rendered_by_a_coroutine():
+    """A response whose `render` is asynchronous keeps the lock until it has run."""
+
+    class Later(Page):
+        async def render(self):  # type: ignore[override]
+            assert not await asyncio.to_thread(is_free, "page")
+            return await asyncio.to_thread(super().render)
+
+    @single_flight("page")
+    async def view(request):
+        return Later(lambda: None)
+
+    with urls(path("", view)):
+        assert asyncio.run(AsyncClient().post("/")).content == b"page"
+    assert is_free("page")
 
 
 # -- transactions ----------------------------------------------------------------------------------
@@ -447,8 +399,7 @@ def test_the_commit_comes_before_the_release(orders):
         assert in_transaction() == {"orders": True}
         return HttpResponse("ran")
 
-    with urls(path("", view)):
-        assert Client().post("/").status_code == 200
+    assert post(view).status_code == 200
     assert facts == [({"orders": False}, False)]
     assert is_free("order")
     assert count() == 1
@@ -465,38 +416,16 @@ def test_who_waited_sees_what_was_committed(orders):
         return HttpResponse("old")
 
     together = threading.Barrier(8)
-    answers: list[Any] = []
 
-    def click() -> None:
+    def click(_: int) -> bytes:
         together.wait(60)
-        answers.append(Client().post("/").content)
+        body: bytes = Client().post("/").content
         connections["orders"].close()
+        return body
 
-    with urls(path("", view)):
-        threads = [threading.Thread(target=click) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert sorted(answers) == [b"new"] + [b"old"] * 7
+    with urls(path("", view)), ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(click, range(8))) == [b"new"] + [b"old"] * 7
     assert count() == 1
-
-
-def test_what_is_not_locked_keeps_its_transaction(orders, memory):
-    """A GET, and a view that runs without its lock."""
-    view = single_flight(on_unavailable="run")(answer)
-    memory.down = {0, 1, 2}
-    with urls(path("", view)):
-        assert [call("/").json() for call in (Client().get, Client().post)] == [
-            {"orders": True}
-        ] * 2
-
-
-def transactions_of(view: Any) -> dict[str, bool]:
-    """In which transactions a view runs that answers with them."""
-    with urls(path("", view)):
-        found: dict[str, bool] = Client().post("/").json()
-    return found
 
 
 def answer(request: Any) -> HttpResponse:
@@ -504,52 +433,70 @@ def answer(request: Any) -> HttpResponse:
     return HttpResponse(json.dumps(in_transaction()), content_type="application/json")
 
 
-def test_every_database_has_its_own_setting(orders, bills, monkeypatch):
-    """Each database with ATOMIC_REQUESTS gets a transaction, and no other."""
-    assert transactions_of(single_flight(answer)) == {"orders": True, "bills": True}
-    monkeypatch.setitem(connections.settings["bills"], "ATOMIC_REQUESTS", False)
-    assert transactions_of(single_flight(answer)) == {"orders": True, "bills": False}
-
-
-def test_views_marked_non_atomic_stay_so(orders, bills):
-    """`non_atomic_requests` below or above the decorator is respected, per database."""
-
-    @single_flight
-    @transaction.non_atomic_requests(using="bills")
-    def below(request):
-        return answer(request)
-
-    @transaction.non_atomic_requests(using="orders")
-    @single_flight
-    def above(request):
-        return answer(request)
-
-    assert transactions_of(below) == {"orders": True, "bills": False}
-    assert transactions_of(above) == {"orders": False, "bills": True}
-    assert json.loads(below(asked()).content) == {"orders": True, "bills": False}
+def again(request: Any) -> HttpResponse:
+    """The same, for a mark of its own."""
+    return answer(request)
 
 
 class Answer(View):
+    """The same."""
+
     def post(self, request):
         return answer(request)
 
 
-def test_a_class_is_non_atomic_for_the_handler_and_atomic_inside(orders, bills):
-    """The mark on `dispatch` reaches what `as_view` makes; the transactions are inside."""
-    locked: Any = method_decorator(single_flight, name="dispatch")
-    plain = locked(type("Plain", (Answer,), {}))
-    assert "orders" in plain.as_view()._non_atomic_requests
-    assert transactions_of(plain.as_view()) == {"orders": True, "bills": True}
-    unlocked: Any = method_decorator(
-        transaction.non_atomic_requests(using="bills"), name="dispatch"
-    )
-    marked = unlocked(locked(type("Marked", (Answer,), {})))
-    assert transactions_of(marked.as_view()) == {"orders": True, "bills": False}
-    assert transactions_of(single_flight(Answer.as_view())) == {"orders": True, "bills": True}
-    assert transactions_of(single_flight(unlocked(Answer).as_view())) == {
-        "orders": True,
-        "bills": False,
-    }
+async def aran(request: Any) -> HttpResponse:
+    """An async view."""
+    return HttpResponse("ran")
+
+
+class Ran(View):
+    """The same."""
+
+    async def post(self, request):
+        return HttpResponse("ran")
+
+
+def on_dispatch(base: type[View], *decorators: Any) -> Any:
+    """The view of a class whose `dispatch` is decorated, by the first one first."""
+    cls: Any = type("Order", (base,), {})
+    for each in decorators:
+        cls = method_decorator(each, name="dispatch")(cls)
+    return cls.as_view()
+
+
+def test_what_is_not_locked_keeps_its_transaction(orders, memory):
+    """A GET, and a view that runs without its lock."""
+    memory.down = {0, 1, 2}
+    with urls(path("", single_flight(on_unavailable="run")(answer))):
+        for call in (Client().get, Client().post):
+            assert call("/").json() == {"orders": True}
+
+
+def unmarked(alias: str) -> Any:
+    """The decorator that spares a view the transaction of a database."""
+    return transaction.non_atomic_requests(using=alias)
+
+
+@pytest.mark.parametrize(
+    ("make", "has_bills"),
+    [
+        (lambda: single_flight(answer), True),
+        (lambda: single_flight(unmarked("bills")(again)), False),
+        (lambda: unmarked("bills")(single_flight(answer)), False),
+        (lambda: on_dispatch(Answer, single_flight), True),
+        (lambda: on_dispatch(Answer, single_flight, unmarked("bills")), False),
+        (lambda: single_flight(Answer.as_view()), True),
+        (lambda: single_flight(on_dispatch(Answer, unmarked("bills"))), False),
+    ],
+    ids=["view", "below", "above", "class", "above class", "as_view", "below as_view"],
+)
+def test_each_database_has_its_transaction(orders, bills, monkeypatch, make, has_bills):
+    """By its ATOMIC_REQUESTS, and by `non_atomic_requests` below or above the decorator."""
+    view = make()
+    assert post(view).json() == {"orders": True, "bills": has_bills}
+    monkeypatch.setitem(connections.settings["bills"], "ATOMIC_REQUESTS", False)
+    assert post(view).json() == {"orders": True, "bills": False}
 
 
 def test_a_lock_inside_a_transaction_is_refused(orders):
@@ -560,8 +507,8 @@ def test_a_lock_inside_a_transaction_is_refused(orders):
         pass
 
     for view in (transaction.atomic(using="orders")(single_flight(answer)), Wrong.as_view()):
-        with urls(path("", view)), pytest.raises(RuntimeError, match="inside a transaction"):
-            Client().post("/")
+        with pytest.raises(RuntimeError, match="inside a transaction"):
+            post(view)
 
 
 def test_a_stream_is_committed_before_it_is_sent(orders):
@@ -576,6 +523,37 @@ def test_a_stream_is_committed_before_it_is_sent(orders):
     assert count() == 1
     assert list(response) == [b"{'orders': False}"]
     response.close()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: single_flight(aran),
+        lambda: on_dispatch(Ran, single_flight),
+        lambda: single_flight(Ran.as_view()),
+    ],
+    ids=["def", "class", "as_view"],
+)
+def test_async_views_under_atomic_requests_are_refused(orders, make):
+    """As Django does; our mark on `dispatch` does not hide an async class from it."""
+    with pytest.raises(RuntimeError, match="ATOMIC_REQUESTS with async"):
+        post(make())
+
+
+def test_async_views_that_are_marked_non_atomic_run(orders):
+    """An async view marked by `non_atomic_requests`, anywhere, runs under the lock."""
+
+    async def below(request):
+        return await aran(request)
+
+    marked = unmarked("orders")
+    for view in (
+        marked(single_flight(aran)),
+        single_flight(marked(below)),
+        on_dispatch(Ran, single_flight, marked),
+        on_dispatch(Ran, [marked, single_flight]),
+    ):
+        assert post(view).status_code == 200
 
 
 # -- leases that are lost --------------------------------------------------------------------------
@@ -602,8 +580,11 @@ def test_max_hold_ends_the_renewal():
     assert view(asked()).status_code == 200
 
 
-def rows_after_a_loss(memory: Any, **options: Any) -> tuple[int, int]:
-    """The status of a view that lost its lease after an insert, and how many rows are left."""
+@pytest.mark.parametrize(
+    ("options", "expected"), [({"on_lost": "raise"}, (500, 0)), ({}, (200, 1))], ids=str
+)
+def test_a_loss_rolls_back_where_it_is_asked_for(orders, memory, options, expected):
+    """`on_lost="raise"` raises before the COMMIT of ATOMIC_REQUESTS; else the view is done."""
 
     @single_flight("key", **options)
     def view(request: Any) -> HttpResponse:
@@ -612,38 +593,7 @@ def rows_after_a_loss(memory: Any, **options: Any) -> tuple[int, int]:
         lose(request, memory)
         return HttpResponse("ran")
 
-    with urls(path("", view)):
-        status = Client(raise_request_exception=False).post("/").status_code
-    return status, count()
-
-
-def test_a_loss_rolls_back_where_it_is_asked_for(orders, memory):
-    """`on_lost="raise"` raises before the COMMIT of ATOMIC_REQUESTS; else the view is done."""
-    assert rows_after_a_loss(memory, on_lost="raise") == (500, 0)
-    assert rows_after_a_loss(memory) == (200, 1)
-
-
-def test_a_loss_that_is_told_after_the_commit_is_noticed(orders, memory, monkeypatch):
-    """Where the view looks at its lease outside of the transaction, the row stays."""
-    atomic = transactions.atomic
-
-    def raising_late(view: Any, aliases: Any) -> Any:
-        losses: list[LeaseLost] = []
-
-        def inside(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return view(*args, **kwargs)
-            except LeaseLost as lost:
-                losses.append(lost)
-
-        def outside(*args: Any, **kwargs: Any) -> Any:
-            atomic(inside, aliases)(*args, **kwargs)
-            raise losses[0]
-
-        return outside
-
-    monkeypatch.setattr(transactions, "atomic", raising_late)
-    assert rows_after_a_loss(memory, on_lost="raise") == (500, 1)
+    assert (post(view, raises=False).status_code, count()) == expected
 
 
 def test_a_loss_in_an_async_view(memory):
@@ -655,15 +605,15 @@ def test_a_loss_in_an_async_view(memory):
         return HttpResponse("ran")
 
     with pytest.raises(LeaseLost):
-        asyncio.run(view(AsyncRequestFactory().post("/")))
+        asyncio.run(view(aasked()))
 
 
 # -- async views -----------------------------------------------------------------------------------
 
 
-def aasked(address: str = "/checkout/") -> Any:
-    """A POST to an async view."""
-    return AsyncRequestFactory().post(address)
+def aasked(method: str = "post") -> Any:
+    """A request to an async view."""
+    return getattr(AsyncRequestFactory(), method)("/checkout/")
 
 
 def test_of_two_equal_requests_to_an_async_view_one_runs():
@@ -693,7 +643,7 @@ def test_of_two_equal_requests_to_an_async_view_one_runs():
 
 
 def test_nodes_down_and_other_methods_of_an_async_view(memory):
-    """An async view answers 503, runs open where asked for, and lets GET pass."""
+    """An async view answers 503, runs open where asked for, lets GET pass, and may fail."""
 
     @single_flight("broken")
     async def broken(request):
@@ -708,8 +658,7 @@ def test_nodes_down_and_other_methods_of_an_async_view(memory):
     memory.down = {0, 1, 2}
     assert asyncio.run(single_flight(view)(aasked())).status_code == 503
     assert asyncio.run(single_flight(on_unavailable="run")(view)(aasked())).content == b"None"
-    passing = AsyncRequestFactory().get("/")
-    assert asyncio.run(single_flight(view)(passing)).content == b"None"
+    assert asyncio.run(single_flight(view)(aasked("get"))).content == b"None"
 
 
 def test_an_async_class_is_locked_while_its_handler_runs():
@@ -733,157 +682,39 @@ def test_an_async_class_is_locked_while_its_handler_runs():
     assert is_free("class")
 
 
-async def ran(request: Any) -> HttpResponse:
-    """An async view."""
-    return HttpResponse("ran")
-
-
-class Ran(View):
-    async def post(self, request):
-        return HttpResponse("ran")
-
-
-def test_async_views_under_atomic_requests_are_refused(orders):
-    """As Django does; our mark on `dispatch` does not hide an async class from it."""
-    single: Any = method_decorator(single_flight, name="dispatch")(type("Single", (Ran,), {}))
-    for view in (single_flight(ran), single.as_view(), single_flight(Ran.as_view())):
-        with (
-            urls(path("", view)),
-            pytest.raises(RuntimeError, match="ATOMIC_REQUESTS with async"),
-        ):
-            Client().post("/")
-
-
-def test_async_views_that_are_marked_non_atomic_run(orders):
-    """An async view marked by `non_atomic_requests`, anywhere, runs under the lock."""
-
-    async def below(request):
-        return await ran(request)
-
-    marked: Any = transaction.non_atomic_requests(using="orders")
-    single: Any = method_decorator(single_flight, name="dispatch")
-    both: Any = method_decorator([marked, single_flight], name="dispatch")
-    views = [
-        marked(single_flight(ran)),
-        single_flight(marked(below)),
-        marked(single(type("Outside", (Ran,), {})).as_view()),
-        both(type("Both", (Ran,), {})).as_view(),
-    ]
-    for view in views:
-        with urls(path("", view)):
-            assert Client().post("/").status_code == 200
-
-
-def test_an_async_stream_keeps_the_lock_until_it_is_closed():
-    """An async iterator is sent under the lock."""
-
-    @single_flight("export")
-    async def view(request):
-        async def rows():
-            yield b"a"
-            yield b"b"
-
-        return StreamingHttpResponse(rows())
-
-    async def main() -> None:
-        response = await view(aasked())
-        assert [chunk async for chunk in response] == [b"a", b"b"]
-        assert not await asyncio.to_thread(is_free, "export")
-        await asyncio.to_thread(response.close)
-        assert await asyncio.to_thread(is_free, "export")
-
-    asyncio.run(main())
-
-
 # -- clients that go away --------------------------------------------------------------------------
-
-
-class Disconnecting:
-    """Django's own ASGI handler, and a client that leaves."""
-
-    def __init__(self) -> None:
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": "POST",
-            "path": "/",
-            "query_string": b"",
-            "headers": [(b"host", b"testserver")],
-        }
-        self.connection = ApplicationCommunicator(ASGIHandler(), scope)
-
-    async def send(self) -> None:
-        """Send the request."""
-        await self.connection.send_input({"type": "http.request", "body": b""})
-
-    async def leave(self) -> None:
-        """Close the connection and wait until the handler has ended."""
-        await self.connection.send_input({"type": "http.disconnect"})
-        await self.connection.wait(timeout=60)
-
-
-async def soon_free(name: str) -> None:
-    """Wait until nobody holds the name."""
-    await asyncio.to_thread(eventually, lambda: is_free(name))
-
-
-def test_a_client_that_leaves_while_the_view_runs():
-    """The view is cancelled, and the name is free."""
-    leases: list[Lease] = []
-
-    @single_flight("order")
-    async def view(request):
-        leases.append(request.lease)
-        entered.set()
-        await asyncio.sleep(30)
-
-    async def main() -> None:
-        client = Disconnecting()
-        await client.send()
-        await asyncio.wait_for(entered.wait(), 60)
-        await client.leave()
-        assert leases[0].ended
-        await soon_free("order")
-
-    entered = asyncio.Event()
-    with urls(path("", view)):
-        asyncio.run(main())
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_a_client_that_leaves_while_a_stream_is_sent(kind):
     """The stream is closed, and with it the lock."""
 
+    async def rows():
+        while True:
+            yield b"a"
+            await asyncio.sleep(0.001)
+
+    def endless():
+        while not left.is_set():
+            yield b"a"
+
     @single_flight("export")
     async def view(request):
-        async def rows():
-            while True:
-                yield b"a"
-                await asyncio.sleep(0.001)
-
-        def endless():
-            while not left.is_set():
-                yield b"a"
-
         return StreamingHttpResponse(rows() if kind == "async" else itertools.islice(endless(), 9))
 
     async def main() -> None:
-        client = Disconnecting()
-        await client.send()
-        assert (await client.connection.receive_output(60))["type"] == "http.response.start"
-        assert (await client.connection.receive_output(60))["body"] == b"a"
+        client = await visiting()
+        assert (await client.receive_output(60))["type"] == "http.response.start"
+        assert (await client.receive_output(60))["body"] == b"a"
+        assert kind == "sync" or not await asyncio.to_thread(is_free, "export")
         left.set()
-        await client.leave()
-        await soon_free("export")
+        await leaves(client)
+        await asyncio.to_thread(eventually, lambda: is_free("export"))
 
     left = threading.Event()
-    with urls(path("", view)):
-        if kind == "sync":
-            with pytest.warns(Warning, match="must consume synchronous iterators"):
-                asyncio.run(main())
-        else:
-            asyncio.run(main())
+    warns = pytest.warns(Warning, match="must consume synchronous iterators")
+    with urls(path("", view)), warns if kind == "sync" else nullcontext():
+        asyncio.run(main())
 
 
 # -- the how-to ------------------------------------------------------------------------------------
