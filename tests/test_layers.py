@@ -227,3 +227,19 @@ def test_the_drawing_shows_the_floors():
     ]
     assert len(heights) >= 8
     assert all(low[-1] < high[0] for low, high in pairwise(heights))
+
+
+def test_the_page_names_the_file_for_each_question():
+    """What the table of the page "Architecture" sends a reader to is there."""
+    page = (PACKAGE.parent / "docs/dev/architecture.md").read_text()
+    table = page[page.index("| You look for |") : page.index("## The way of one lock")]
+    looked_for = re.findall(r"^\| (.+?) \| (.+) \|$", table, re.MULTILINE)[1:]
+    assert len(looked_for) >= 18
+    for question, answer in looked_for:
+        files = re.findall(r"`([\w/.]+)`(?: \(([^)]+)\))?", answer)
+        assert any("/" in file or file.endswith(".py") for file, _ in files), question
+        for file, names in files:
+            room = PACKAGE / file
+            assert room.exists(), (question, file)
+            for name in re.findall(r"`(\w+)`", names):
+                assert re.search(rf"\b{name}\b", room.read_text()), (question, file, name)
