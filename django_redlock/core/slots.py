@@ -66,7 +66,9 @@ def read_label(text: str) -> tuple[str, int | None]:
     Behind the label there may be why the lock was taken away.
     """
     found = _OF.search(text)
-    digits = found[1] if found else ""
+    if found is None:  # as nearly always
+        return text, None
+    digits = found[1]
     return shown_label(text), int(digits) if 0 < len(digits) <= len(str(MOST)) else None
 
 
