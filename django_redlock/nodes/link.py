@@ -97,6 +97,7 @@ class Link:
         self._places: dict[int, int] = {}  # by file descriptor
         self._unsent: set[int] = set()  # file descriptors that did not take all at once
         self._connecting: Connecting | None = None
+        self._interrupted: Round | None = None
         self._look_at = -math.inf  # ``time.monotonic`` from which to look at nodes without one
         self._changed()
 
@@ -178,7 +179,7 @@ class Link:
             for place, each in tuple(self.connections.items()):
                 if each.owed:
                     self.owing = True
-                    if each.silent_for(now) > self._timeout:
+                    if each.silent_for(now) > self._nodes[place].timeout:
                         self._part_if_silent(place, now)
         if not self._is_plain:
             for place, each in tuple(self.connections.items()):
@@ -192,9 +193,9 @@ class Link:
                 self._read(fileno)
 
     def _part_if_silent(self, place: int, now: float) -> None:
-        connection = self.connections[place]
-        if silence(connection, now, self._timeout) > self._timeout:
-            self._nodes[place].stall(self.drop(place), now)
+        node = self._nodes[place]
+        if silence(self.connections[place], now, node.timeout) > node.timeout:
+            node.stall(self.drop(place), now)
 
     def _is_wanting(self) -> bool:
         """Return whether a node without a connection can have one; try to connect it, too."""
@@ -532,8 +533,9 @@ class Link:
             self._connecting.end()
             self._connecting = None  # it refers to the request: no cycle keeps a connection
 
-    def tear(self) -> None:
-        """Note that an interruption may have put the streams out of step."""
+    def tear(self, asking: Round) -> None:
+        """Note that an interruption of a round may have put the streams out of step."""
+        self._interrupted = asking
         self.torn = time.monotonic()
         self._send_no_more()
         self._forgo()
@@ -550,6 +552,9 @@ class Link:
         """Close all connections; what they have not undone goes to the nodes."""
         for place in tuple(self.connections):
             self.drop(place).close(why)
+        asking, self._interrupted = self._interrupted, None
+        if asking is not None and not asking.over:
+            asking.keep_unanswered()
 
     def dissolve(self) -> None:
         """Give each node its connection, to serve others."""

@@ -310,6 +310,14 @@ class Round(OnWire):
         self.lose(index, fault or because(ReasonCode.BACKLOG), sent=bool(fault))
         self.entrust(index)
 
+    def keep_unanswered(self) -> None:
+        """Entrust to their next connections what the nodes have not confirmed."""
+        self.forget()
+        for index in self.touched:
+            vote = self.votes[index]
+            if vote is None or vote.answer is Answer.UNKNOWN:
+                self.keep(index)
+
     # -- hearing --------------------------------------------------------------------------------
 
     def hear(self, index: int, vote: Vote) -> None:

@@ -125,7 +125,7 @@ class Threads:
 
     def _tear(self, link: Link, asking: Round) -> None:
         """Keep a link for the undo that follows an interruption."""
-        link.tear()
+        link.tear(asking)
         self.torn[asking.request.nonce] = link
         self._attend_soon()
 

@@ -49,7 +49,7 @@ from django_redlock import backend, redlock
 from django_redlock.core import wait
 from django_redlock.interruption import ThreadWakeup
 from django_redlock.leases import lease as leases, renewal
-from django_redlock.nodes import background, node, queue, sets, threads
+from django_redlock.nodes import background, link, node, queue
 redlock = redlock.using(ttl=30)
 leases.RENEWALS = 300
 """
@@ -82,7 +82,7 @@ if broken == "sleep":
     )
 if broken == "poll":
     import select
-    for module in (node, queue, sets, threads):
+    for module in (node, queue, link):
         module.new_poll = lambda: select.poll()
 """
 

@@ -129,7 +129,7 @@ def left(redlock: Any, done: list[str]) -> None:
     node = redlock_group().nodes[0]
 
     def job() -> None:
-        with node._lock:
+        with node.threads._lock:
             done.append("job")
 
     thing = Cycle()

@@ -101,7 +101,6 @@ def known() -> dict[str, Any]:
         "the watchdog's threads": watchdog._workers._lock,
         "nodes in memory": memory._lock,
         "their lines": memory._waiters.local._changing,
-        "a node": real.nodes[0]._lock,
         "a node's threads": real.nodes[0].threads._lock,
         "lines": real._waiters.local._changing,
     }

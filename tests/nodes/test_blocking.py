@@ -20,7 +20,7 @@ from django_redlock.nodes.link import Link
 from django_redlock.nodes.round import Round
 from django_redlock.testing import EmbeddedNodes
 from tests.simulation.mutants import Edit, with_edits
-from tests.support.links import generally, overdue
+from tests.support.links import generally, links_of, overdue, settled
 from tests.support.loops import group_of, idle, keys_on, owing, template, unguarded
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
@@ -95,6 +95,10 @@ def spread(nodes: EmbeddedNodes, request: pytest.FixtureRequest) -> Iterator[Spr
         eventually(lambda: all(state.voting for state in group.states()))
         spread = Spread(nodes, proxies, redlock)
         spread.settle()
+        if request.param == "usual":
+            with redlock("link"):
+                pass
+            eventually(lambda: all(map(settled, links_of(group))))
         yield spread
         spread.settle()
 
