@@ -109,6 +109,7 @@ class Holder:
 def left(redlock: Any, done: list[str]) -> None:
     """Leave to the collector what it may find of ours."""
     from django_redlock.interruption import when_forgotten
+    from django_redlock.leases.renewal import watchdog
 
     generator = rows(redlock, "generator")
     next(generator)
@@ -126,10 +127,9 @@ def left(redlock: Any, done: list[str]) -> None:
         loop.run_until_complete(asyncio.sleep(0.001))
     Cycle(task, coroutine)
     loop.close()
-    node = redlock_group().nodes[0]
 
     def job() -> None:
-        with node.threads._lock:
+        with watchdog._lock:
             done.append("job")
 
     thing = Cycle()
