@@ -460,7 +460,7 @@ class Watchdog:
 
         A lease that nobody is told of, as that of a run name, is not counted.
         """
-        leases = {*self.schedule.leases()}
+        leases = self.schedule.leases()
         return [each for each in leases if each.remaining() > 0 and not each.told]
 
     def _run(self) -> None:

@@ -33,7 +33,7 @@ from django_redlock.core.protocol import TAKING, Vote
 
 from .background import Listening, new_poll
 from .connection import BACKLOG, NO_EPOCH, silence, undoing_until
-from .faults import GUARD_OVER, TAKES_NO_MORE
+from .faults import GUARD_OVER, INTERRUPTED, TAKES_NO_MORE
 from .node import UNDOS_FIRST
 from .round import (
     EXTEND,
@@ -49,8 +49,6 @@ from .round import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from django_redlock.core.reasons import Reason
 
     from .background import Poll
     from .connection import Connection
@@ -199,14 +197,14 @@ class Link:
 
     def _is_wanting(self) -> bool:
         """Return whether a node without a connection can have one; try to connect it, too."""
-        now, look = time.monotonic(), False
-        for place in self._left_out:
-            if not self._nodes[place].down_reason:
-                return True
-        if now >= self._look_at:
-            look, self._look_at = True, now + LOOK_EVERY
-        for place in self._left_out if look else ():
-            node = self._nodes[place]
+        nodes = [self._nodes[place] for place in self._left_out]
+        if any(not node.down_reason for node in nodes):
+            return True
+        now = time.monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + LOOK_EVERY
+        for node in nodes:
             attempt = node.open(now, urgent=False)
             if attempt is not None:
                 node.forgo(attempt)
@@ -548,10 +546,14 @@ class Link:
         now = time.monotonic()
         return any(undoing_until(each.owed) > now for each in tuple(self.connections.values()))
 
-    def close(self, why: Reason) -> None:
-        """Close all connections; what they have not undone goes to the nodes."""
+    def close(self) -> None:
+        """Close all connections of a torn link; undos without a reply go to the nodes."""
         for place in tuple(self.connections):
-            self.drop(place).close(why)
+            self.drop(place).close(INTERRUPTED)
+
+    def give_up(self) -> None:
+        """Close a torn link that no undo has taken; what it was to undo goes to the nodes."""
+        self.close()
         asking, self._interrupted = self._interrupted, None
         if asking is not None and not asking.over:
             asking.keep_unanswered()

@@ -313,9 +313,9 @@ class Round(OnWire):
     def keep_unanswered(self) -> None:
         """Entrust to their next connections what the nodes have not confirmed."""
         self.forget()
-        for index in self.touched:
+        for index in self.asked:
             vote = self.votes[index]
-            if vote is None or vote.answer is Answer.UNKNOWN:
+            if index in self.touched and (vote is None or vote.answer is Answer.UNKNOWN):
                 self.keep(index)
 
     # -- hearing --------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from django_redlock.interruption import drain
 
 from .background import WorkerThreads
 from .connection import Connection
-from .faults import INTERRUPTED, TAKES_NO_MORE
+from .faults import TAKES_NO_MORE
 from .link import Link
 from .node import LONGEST_TORN, SETTLE_EVERY, SPARE, SentUndo, Undo
 from .round import LateRounds, Round
@@ -113,7 +113,7 @@ class Threads:
 
     def _put_back(self, link: Link, asking: Round) -> None:
         if link.torn:
-            link.close(INTERRUPTED)
+            link.close()
         elif len(self.idle) + len(self.owing) >= SPARE:
             link.dissolve()
         elif not link.owing:
@@ -171,9 +171,9 @@ class Threads:
     def take(self, node: Node, now: float) -> Connection | None:
         """Return a connection as ``Node.take`` does, out of a link if no other is idle."""
         if node.is_bare:  # what may have to undo a grant keeps its connections
-            for link in self.idle.copy():
-                if (found := self._pop(link)) is not None:
-                    found.dissolve()
+            for number in self.idle.copy():
+                if (link := self.idle.pop(number, None)) is not None:
+                    link.dissolve()
                     break
         return node.take(now)
 
@@ -199,12 +199,12 @@ class Threads:
                         self.idle[number] = link
             latest = time.monotonic() - LONGEST_TORN
             for nonce, link in tuple(self.torn.items()):
-                if 0 < link.torn < latest and self.torn.pop(nonce, None) is not None:
-                    link.close(INTERRUPTED)
+                if link.torn < latest and self.torn.pop(nonce, None) is not None:
+                    link.give_up()
 
     def close(self) -> None:
         """Give the connections of all idle links to the nodes; close those out of step."""
         for link in drain(lambda: self.idle.popitem()[1], lambda: self.owing.popitem()[1]):
             link.dissolve()
         for link in drain(lambda: self.torn.popitem()[1]):
-            link.close(INTERRUPTED)
+            link.give_up()

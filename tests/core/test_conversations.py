@@ -526,7 +526,7 @@ def test_granted_by_a_minority_is_taken() -> None:
 def test_a_split_is_tried_again_by_those_who_do_not_wait() -> None:
     """When nobody has a majority, "taken" would be wrong: three more attempts, short pauses.
 
-    Who waits has as many as it likes, and stands in no queue: there is no holder to wait for.
+    A caller that waits tries as often as it likes. It stands in no queue: there is no holder.
     """
     table = Table(3)
     assert table.talk(table.acquire(), SPLIT, 0, SPLIT, 0, SPLIT, 0, 5).fence == 5

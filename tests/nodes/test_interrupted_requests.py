@@ -14,6 +14,7 @@ from django_redlock.nodes import threads as threads_module
 from django_redlock.nodes.faults import CLOSED
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.link import Link
+from django_redlock.nodes.round import Round
 from django_redlock.nodes.threads import Threads
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.links import LONG, connected, generally, grant, links_of, release, threads_of
@@ -29,7 +30,7 @@ class Interruption(Exception):  # noqa: N818 - it is one
 
 
 def interrupt(*_: object) -> None:
-    """Interrupt whoever calls this."""
+    """Interrupt the caller."""
     raise Interruption
 
 
@@ -89,6 +90,33 @@ def test_a_release_that_is_interrupted_twice_is_done_all_the_same(three, way):
                 group.ask(release())
     eventually(lambda: keys_on(three) == [[]] * 3)
     eventually(lambda: not threads_of(group).torn)
+    group.close()
+
+
+@pytest.mark.parametrize(
+    ("edits", "again"),
+    [((), 0), ((Edit(Threads, "_put_back", "link.close()", "link.give_up()"),), 1)],
+    ids=["well", "broken"],
+)
+def test_an_undo_that_took_the_link_is_not_sent_once_more(three, monkeypatch, edits, again):
+    """The first one was interrupted, and the second one has undone everything."""
+    kept: list[Round] = []
+
+    def note(asking: Round) -> None:
+        kept.append(asking)
+
+    monkeypatch.setattr(Round, "keep_unanswered", note)
+    group = group_of(three.urls, LONG)
+    group.ask(replace(grant(), decided=all_heard))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Link, "_listen", interrupt)
+        patch.setattr(Link, "_hear_usual", interrupt)
+        with pytest.raises(Interruption):
+            group.ask(release())
+    with with_edits(*edits):
+        group.ask(replace(release(), decided=all_heard))
+    assert len(kept) == again
+    assert keys_on(three) == [[]] * 3
     group.close()
 
 

@@ -344,7 +344,7 @@ def test_a_reply_in_the_usual_way_tells_that_the_node_lives(three):
     group.close()
 
 
-# -- who has a link, and what becomes of its connections ------------------------------------------
+# -- which call has a link, and where its connections go ------------------------------------------
 
 
 def stands_on(lease: Any) -> int:

@@ -387,6 +387,17 @@ def test_what_a_broken_connection_took_may_have_arrived() -> None:
     assert [bool(node.kept) for node in one.nodes[:2]] == [True, True]
 
 
+def test_an_interruption_leaves_nothing_undone() -> None:
+    """Of a release, all nodes that have not confirmed it."""
+    one = collector(release())
+    asked(one)
+    vote(one, 0)
+    vote(one, 1, Answer.UNKNOWN)
+    one.keep_unanswered()
+    assert [bool(node.kept) for node in one.nodes] == [False, True, True, True, True]
+    assert one.over
+
+
 def test_only_some_nodes_are_asked() -> None:
     """The others have no vote, and none is expected of them."""
     one = collector(grant(to=frozenset({1, 3}), first=3))
@@ -574,6 +585,10 @@ def test_the_clock_is_the_only_one() -> None:
         (
             Edit(Round, "not_sent", "sent=bool(fault)", "sent=False"),
             test_what_a_broken_connection_took_may_have_arrived,
+        ),
+        (
+            Edit(Round, "keep_unanswered", "vote is None or ", ""),
+            test_an_interruption_leaves_nothing_undone,
         ),
         (
             Edit(Round, "result", "waited >= self.timeout and ", ""),
