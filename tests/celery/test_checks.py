@@ -145,6 +145,7 @@ def test_the_check_sets_up_django_no_second_time(desk: Desk, *, older: bool) -> 
         import_modules.disconnect(part.on_import_modules, sender=sender)
 
 
+@pytest.mark.django_db
 def test_tasks_that_cannot_be_imported_stop_no_check(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
