@@ -37,7 +37,7 @@ from .core.reasons import printable
 from .core.slots import shown as slot_shown
 from .forms import AgainForm, ReleaseForm, seen, was_seen
 from .inspection import rows, survey
-from .inspection.revoke import checked_entry, refuse, taking, told, why_of
+from .inspection.revoke import checked_entry, outcome_of, refuse, taking, why_of
 from .inspection.survey import HeldLock, LockStatus, Wanted, voting_or_raise
 from .models import LockKey
 
@@ -165,7 +165,7 @@ class LockKeyAdmin(ModelAdmin):
         now = form.cleaned_data.get("now", False)
         refuse(lock, now=now)
         why = why_of(request.user.get_username(), form.cleaned_data["reason"])
-        became = told(backend.run(taking(backend, lock, why, now=now)))
+        became = outcome_of(backend.run(taking(backend, lock, why, now=now)))
         name = printable(lock.name) + slot_shown(lock.slot)
         self.log_change(request, LockKey(name=name), f"{became} ({why})")
         # A message begins with a capital, Django sees to it; this one begins with a name.

@@ -794,11 +794,11 @@ class Memory(Request):
         facts = items[0] if items else None
         if not isinstance(facts, list) or tuple(map(type, facts)) != MEMORY:
             return None
-        told = MemoryLimit(*facts)
-        numbers = told.limit, told.evicted, told.waiting
-        if min(numbers) < 0 or max(numbers) > MOST_NUMBER or told.waiting > self.most:
+        found = MemoryLimit(*facts)
+        numbers = found.limit, found.evicted, found.waiting
+        if min(numbers) < 0 or max(numbers) > MOST_NUMBER or found.waiting > self.most:
             return None
-        return Vote(node, YES, result=told)
+        return Vote(node, YES, result=found)
 
 
 def _is_row(row: object) -> bool:

@@ -254,7 +254,7 @@ class JoinQueue(NamedTuple):
         seconds: the seconds for which to wait; may be infinite.
     """
 
-    ticket: Waiter
+    waiter: Waiter
     seconds: float
 
 
@@ -262,13 +262,13 @@ class BlockOnNode(NamedTuple):
     """Block on a node's queue until woken; sent back: a ``Wakeup``.
 
     Attributes:
-        place: the index of the node.
+        node_index: of the node.
         seconds: the seconds for which to wait now. The slot in the queue is kept.
         longest: the seconds after which the node forgets the waiter; may be infinite.
     """
 
-    ticket: Waiter
-    place: int
+    waiter: Waiter
+    node_index: int
     seconds: float
     longest: float
 
@@ -290,7 +290,7 @@ class Wakeup(NamedTuple):
 class LeaveQueue(NamedTuple):
     """Leave the queue; sent back: the wake-up, if one had come already, or ""."""
 
-    ticket: Waiter
+    waiter: Waiter
 
 
 def one_or_all(names: tuple[str, ...]) -> str | tuple[str, ...]:

@@ -566,11 +566,11 @@ def _of_failover(replies: Replies, expected: Expected) -> Iterator[Finding]:
 
     It would vote with the mark of its master: the only sign that it was promoted is gone.
     """
-    told = replies.config.get("repl-backlog-ttl", "")
+    seconds = replies.config.get("repl-backlog-ttl", "")
     has_replicas = replies.info.get("connected_slaves", "0") != "0"
     promoted = replies.facts is not None and replies.facts.promoted
-    if (has_replicas or promoted) and told.isdecimal() and 0 < int(told) < expected.guard:
-        reason = because(ReasonCode.FORGETS_PROMOTION, seconds=float(told), guard=expected.guard)
+    if (has_replicas or promoted) and seconds.isdecimal() and 0 < int(seconds) < expected.guard:
+        reason = because(ReasonCode.FORGETS_PROMOTION, seconds=float(seconds), guard=expected.guard)
         yield Finding(Level.WARNING, reason)
 
 

@@ -211,7 +211,7 @@ def taking(backend: Backend, lock: HeldLock, why: str, *, now: bool = False) -> 
     )
 
 
-def told(found: Revoked) -> str:
+def outcome_of(found: Revoked) -> str:
     """Say what became of taking a lock away."""
     name = printable(found.name) + shown(found.slot)
     what = "its record is removed" if found.was_done else "taken away"

@@ -511,15 +511,15 @@ def _surveying(
     backend: Backend, reader: _Reader, names: tuple[str, ...], *, memory: bool = False
 ) -> Steps[Report]:
     yield from reader.run(names)
-    told: Sequence[Vote | None] = [None] * len(reader.votes)
+    memories: Sequence[Vote | None] = [None] * len(reader.votes)
     if memory:
-        told = asked = yield from _ask_for_memory(backend, heard(reader.votes))
+        memories = asked = yield from _ask_for_memory(backend, heard(reader.votes))
         if EMPTIED in [vote.reason for vote in asked]:
             # Connected anew, this process knows that they do not vote, and for how long.
             yield from reader.run(names)
-            told = yield from _ask_for_memory(backend, heard(reader.votes))
+            memories = yield from _ask_for_memory(backend, heard(reader.votes))
     majority = backend.policy.majority
-    nodes = tuple(map(_report, backend.group.states(), reader.votes, told))
+    nodes = tuple(map(_report, backend.group.states(), reader.votes, memories))
     locks = [
         judge(name, cells, nodes, majority, kind) for (kind, name), cells in reader.table.items()
     ]
@@ -540,7 +540,9 @@ def _surveying(
         truncated=reader.more or reader.beyond > 0 or reader.unsearched,
         beyond=reader.beyond,
         unsearched=reader.unsearched,
-        waiting=max([vote.result.waiting for vote in told if vote and vote.result], default=None),
+        waiting=max(
+            [vote.result.waiting for vote in memories if vote and vote.result], default=None
+        ),
     )
 
 
@@ -558,12 +560,12 @@ def _report(state: NodeStatus, vote: Vote, memory: Vote | None) -> NodeReport:
         reason = vote.reason if state.uptime is None else state.reason or vote.reason
         report = replace(report, voting=False, reason=reason, uptime=None, round_trip=None)
     if memory is not None and memory.answer is Answer.YES:
-        told: MemoryLimit = memory.result
+        limits: MemoryLimit = memory.result
         report = replace(
             report,
-            maxmemory=told.limit,
-            maxmemory_policy=told.policy.decode("ascii", "replace"),
-            evicted_keys=told.evicted,
+            maxmemory=limits.limit,
+            maxmemory_policy=limits.policy.decode("ascii", "replace"),
+            evicted_keys=limits.evicted,
         )
     return report
 
@@ -758,18 +760,18 @@ class _Reader:
             once = of_kind == b"once" and kind != "mark"  # of a lock's own name, in either index
             if of_kind.decode() != kind and not once:
                 continue  # a lock that has become a record meanwhile, or the reverse
-            told = int(number) if 0 < len(number) <= DIGITS else None
+            count = int(number) if 0 < len(number) <= DIGITS else None
             text, digest = as_text(label), as_text(owner)
             plain, limit = read_label(text)
             cell = Cell(
                 left=seconds_left(milliseconds),
                 owner=digest,
                 label=plain[:LABEL],
-                number=None if once else told,
+                number=None if once else count,
                 waited=waited == 1,
-                done=min(told or 0, completion.LATEST) if once else 0,
+                done=min(count or 0, completion.LATEST) if once else 0,
                 limit=limit,
-                rests=told is None and _rests(digest, text),
+                rests=count is None and _rests(digest, text),
             )
             if searched and self._matching:
                 texts = filter(None, _about(kind, name, cell.label))

@@ -92,7 +92,7 @@ class AtomicLock:
     # -- in a ``with`` --------------------------------------------------------------------------
 
     def __enter__(self) -> Lease:
-        return leave.enter(self, self._begin)
+        return block_exit.enter(self, self._begin)
 
     def _begin(self, block: Block) -> Lease:
         block.inside = self._lock.transaction(self._using)  # before there is anything to release
@@ -168,9 +168,9 @@ def ensure(lease: Lease) -> None:
         raise
 
 
-leave: Final = BlockExit(_end, undo, context.innermost)
+block_exit: Final = BlockExit(_end, undo, context.innermost)
 if not TYPE_CHECKING:
-    AtomicLock.__exit__ = leave
+    AtomicLock.__exit__ = block_exit
 
 
 # -- around it ----------------------------------------------------------------------------------

@@ -78,8 +78,8 @@ async def _aundo(block: Block) -> None:
 
 
 # A second request to release does no harm.
-leave: Final = BlockExit(_end, lambda block: block.held.release(), context.innermost)
-aleave: Final = AsyncBlockExit(_aend, _aundo, context.innermost)
+block_exit: Final = BlockExit(_end, lambda block: block.held.release(), context.innermost)
+ablock_exit: Final = AsyncBlockExit(_aend, _aundo, context.innermost)
 
 
 class Lock:
@@ -291,10 +291,10 @@ class Lock:
     # -- in a ``with`` --------------------------------------------------------------------------
 
     def __enter__(self) -> Lease:
-        return leave.enter(self, self.hold)
+        return block_exit.enter(self, self.hold)
 
     def __aenter__(self) -> Coroutine[Any, Any, Lease]:
-        return aleave.aenter(self, self.ahold)
+        return ablock_exit.aenter(self, self.ahold)
 
     if TYPE_CHECKING:
 
@@ -302,8 +302,8 @@ class Lock:
         async def __aexit__(self, *error: object) -> None: ...
 
     else:
-        __exit__ = leave
-        __aexit__ = aleave
+        __exit__ = block_exit
+        __aexit__ = ablock_exit
 
     def left(self, lease: Lease) -> None:
         """Raise LeaseLost for a lost lease, if ``on_lost`` says so; the body did not fail."""

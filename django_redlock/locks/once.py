@@ -198,7 +198,7 @@ class OnceLock:
     # -- in a ``with`` --------------------------------------------------------------------------
 
     def __enter__(self) -> OnceRun:
-        return leave.enter(self, self._begin)
+        return block_exit.enter(self, self._begin)
 
     def _begin(self, block: Block) -> OnceRun:
         if self._atomic:
@@ -215,7 +215,7 @@ class OnceLock:
     def __aenter__(self) -> Coroutine[Any, Any, OnceRun]:
         if self._atomic:
             raise TypeError(NO_ASYNC)
-        return aleave.aenter(self, self._abegin)
+        return ablock_exit.aenter(self, self._abegin)
 
     async def _abegin(self, block: Block) -> OnceRun:
         try:
@@ -378,8 +378,8 @@ async def _aundo(block: Block) -> None:
         await block.held.arelease()
 
 
-leave: Final = BlockExit(_end, _undo, context.innermost)
-aleave: Final = AsyncBlockExit(_aend, _aundo, context.innermost)
+block_exit: Final = BlockExit(_end, _undo, context.innermost)
+ablock_exit: Final = AsyncBlockExit(_aend, _aundo, context.innermost)
 if not TYPE_CHECKING:
-    OnceLock.__exit__ = leave
-    OnceLock.__aexit__ = aleave
+    OnceLock.__exit__ = block_exit
+    OnceLock.__aexit__ = ablock_exit

@@ -162,16 +162,16 @@ class Job:
             return None
         if os.isatty(1):  # ``| less`` is in our group, and needs the terminal itself
             _give_terminal(self.group)
-        told = {"NAME": "\n".join(self._lease.names), "FENCE": str(self._lease.fence)}
+        variables = {"NAME": "\n".join(self._lease.names), "FENCE": str(self._lease.fence)}
         if self._lease.slot is not None:
-            told["SLOT"] = str(self._lease.slot)
+            variables["SLOT"] = str(self._lease.slot)
         signals.for_command = True
         try:
             self._command = subprocess.Popen(  # noqa: S603 - the command is what is asked for
                 command,
                 close_fds=False,  # the command is to have what a shell has opened for it
                 process_group=self.group,
-                env=os.environ | {f"REDLOCK_{key}": text for key, text in told.items()},
+                env=os.environ | {f"REDLOCK_{key}": text for key, text in variables.items()},
             )
         except OSError as error:
             sys.stderr.write(f"{command[0]}: {error.strerror}\n")

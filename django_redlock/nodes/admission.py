@@ -108,21 +108,21 @@ def parse(info: bytes) -> ServerInfo:
         Refused: it does not look like INFO of a Redis or Valkey server.
     """
     rows = info.decode("utf-8", "replace").splitlines()
-    told = dict(row.split(":", 1) for row in rows if ":" in row)
+    facts = dict(row.split(":", 1) for row in rows if ":" in row)
     try:
-        if not UPTIME.fullmatch(told["uptime_in_seconds"]) or len(told["run_id"]) > LONGEST:
-            raise ValueError  # noqa: TRY301 - told below
-        version = told.get("valkey_version") or told["redis_version"]
-        mode = told.get("redis_mode") or told.get("server_mode", "standalone")
-        replid = told.get("master_replid", "")
+        if not UPTIME.fullmatch(facts["uptime_in_seconds"]) or len(facts["run_id"]) > LONGEST:
+            raise ValueError  # noqa: TRY301 - caught below
+        version = facts.get("valkey_version") or facts["redis_version"]
+        mode = facts.get("redis_mode") or facts.get("server_mode", "standalone")
+        replid = facts.get("master_replid", "")
         if mode == "sentinel":  # it has no role
             raise Refused(because(ReasonCode.SENTINEL))
         return ServerInfo(
-            run_id=told["run_id"],
-            software=f"{told.get('server_name', 'redis')} {version}"[:LONGEST],
-            uptime=float(told["uptime_in_seconds"]),
-            role=told["role"],
-            promoted=told.get("second_repl_offset", "-1") != "-1",
+            run_id=facts["run_id"],
+            software=f"{facts.get('server_name', 'redis')} {version}"[:LONGEST],
+            uptime=float(facts["uptime_in_seconds"]),
+            role=facts["role"],
+            promoted=facts.get("second_repl_offset", "-1") != "-1",
             cluster=mode == "cluster",
             replid=replid if REPLID.fullmatch(replid) else "",
         )

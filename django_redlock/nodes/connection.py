@@ -53,8 +53,8 @@ NO_EPOCH: Final = b"$0\r\n\r\n"  # the empty last argument of a grant or heal: e
 class OnWire:
     """A request that was written to a node, or is about to be, and what its reply is for.
 
-    ``Connection.owed`` keeps them in the order of the replies. ``round.Round`` is the request of
-    one caller to several nodes.
+    ``Connection.owed`` keeps them in the order of the replies. ``exchange.Exchange`` is the request
+    of one caller to several nodes.
 
     Attributes:
         command: the script, or the command that is none.

@@ -138,8 +138,8 @@ def _as_told(error: Exception) -> Reason:
         return because(known)
     if isinstance(error, exceptions.TimeoutError | TimeoutError):
         return because(ReasonCode.CONNECT_TIMEOUT)
-    for told, code in TOLD.items():
-        if told in text:
+    for sign, code in TOLD.items():
+        if sign in text:
             return because(code)
     kind = type(error).__name__
     if isinstance(error, exceptions.RedisError | OSError):
@@ -175,9 +175,9 @@ def _of_certificates(error: Exception) -> Reason | None:
     refused = NOT_VERIFIED.search(text)
     if refused is None:
         return None
-    told = refused[1][:LONGEST]
-    code = next((code for sign, code in CERTIFICATES.items() if sign in told), ReasonCode.UNTRUSTED)
-    return because(code, text=told)
+    said = refused[1][:LONGEST]
+    code = next((code for sign, code in CERTIFICATES.items() if sign in said), ReasonCode.UNTRUSTED)
+    return because(code, text=said)
 
 
 def _told(error: Exception) -> str:

@@ -110,12 +110,12 @@ def open_connection(
         question = Admission(fences, guard, age, facts, epoch=secrets.token_hex(8))
         load = [("SCRIPT LOAD", text) for text in scripts.TEXT.values()]
         # One of the two clocks is wrong: nothing may be written by it.
-        asking = [] if facts.off else [question.command]
-        send(connection, *load, *asking, ("CLIENT ID",))
+        again = [] if facts.off else [question.command]
+        send(connection, *load, *again, ("CLIENT ID",))
         for command in scripts.TEXT:
             if _answer(heard, bytes) != scripts.DIGEST[command].encode():
                 raise Refused(replies.ANOTHER)  # noqa: TRY301 - as above
-        if asking:
+        if again:
             guard_left, admitted = question.read(_answer(heard, list))
         else:
             guard_left, admitted = admission.LOOK_AGAIN, b""

@@ -4,8 +4,8 @@ A call takes a link (``threads``), puts its request to the nodes, and puts the l
 nobody else touches the link's sockets, so nothing is locked. A request goes one of two ways:
 
 * **The usual way**, where all is well: one write to each node, then one poll waits for the replies,
-  and each is compared with the bytes of the usual one (``Round.usual``). A node that is known to be
-  down is left out. It ends when a majority has decided; the other nodes owe their replies, which
+  and each is compared with the bytes of the usual one (``Exchange.usual``). A node that is known to
+  be down is left out. It ends when a majority has decided; the other nodes owe their replies, which
   the link reads before the next request.
 * **The general way**, for everything else: a request to some of the nodes, one that has no usual
   reply or is very long, TLS, whose layer may have data that poll does not see, a restart guard,
@@ -33,9 +33,7 @@ from django_redlock.core.protocol import TAKING, Vote
 
 from .background import Listening, new_poll
 from .connection import BACKLOG, NO_EPOCH, silence, undoing_until
-from .faults import GUARD_OVER, INTERRUPTED, TAKES_NO_MORE
-from .node import UNDOS_FIRST
-from .round import (
+from .exchange import (
     EXTEND,
     GRANT,
     LEAST_LINGER,
@@ -46,14 +44,16 @@ from .round import (
     PATIENCE,
     YES,
 )
+from .faults import GUARD_OVER, INTERRUPTED, TAKES_NO_MORE
+from .node import UNDOS_FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from .background import Poll
     from .connection import Connection
+    from .exchange import Exchange
     from .node import ConnectAttempt, Node
-    from .round import Round
 
     Ends: TypeAlias = tuple[int, Connection, Callable[[bytes], int], bytes]
     Order: TypeAlias = tuple[tuple[int, ...], Sequence[Ends]]
@@ -79,7 +79,7 @@ class Link:
         timeout: the node timeout, in seconds.
 
     Attributes:
-        connections: by the place of the node.
+        connections: by the index of the node.
         owing: whether a reply may be late.
         torn: ``time.monotonic`` of an interruption that may have put the streams out of step, so
             that only the undo of the same request may still use them; else 0.
@@ -92,10 +92,10 @@ class Link:
         self._nodes, self._timeout = nodes, timeout
         self._size = len(nodes)
         self._poll = new_poll()
-        self._places: dict[int, int] = {}  # by file descriptor
+        self._indexes: dict[int, int] = {}  # by file descriptor
         self._unsent: set[int] = set()  # file descriptors that did not take all at once
         self._connecting: Connecting | None = None
-        self._interrupted: Round | None = None
+        self._interrupted: Exchange | None = None
         self._look_at = -math.inf  # ``time.monotonic`` from which to look at nodes without one
         self._changed()
 
@@ -103,65 +103,67 @@ class Link:
         """Forget what was prepared for the connections that there were."""
         every = self.connections
         self._is_plain = bool(every) and not any(e.tls or e.guarded for e in every.values())
-        self._left_out = [place for place in range(self._size) if place not in every]
-        self._here = [self._nodes[place] for place in every]
-        self._recvs = {place: each.socket.recv for place, each in every.items()}
+        self._left_out = [index for index in range(self._size) if index not in every]
+        self._here = [self._nodes[index] for index in every]
+        self._recvs = {index: each.socket.recv for index, each in every.items()}
         self._polls: dict[tuple[int, ...], Poll] = {}
-        self._orders: dict[int, Order] = {}  # by the place of the first
+        self._orders: dict[int, Order] = {}  # by the index of the first
 
-    def have(self, place: int, connection: Connection) -> None:
+    def have(self, index: int, connection: Connection) -> None:
         """Take a connection, which is this link's alone from now on."""
-        self.connections[place] = connection
+        self.connections[index] = connection
         self._poll.register(connection.fileno, select.POLLIN)
-        self._places[connection.fileno] = place
+        self._indexes[connection.fileno] = index
         self._changed()
 
-    def drop(self, place: int) -> Connection:
+    def drop(self, index: int) -> Connection:
         """Have a connection no more."""
-        connection = self.connections.pop(place)
-        if self._places.get(connection.fileno) == place:  # else it was closed, and a new one has it
+        connection = self.connections.pop(index)
+        if (
+            self._indexes.get(connection.fileno) == index
+        ):  # else it was closed, and a new one has it
             self._poll.unregister(connection.fileno)
             self._unsent.discard(connection.fileno)
-            del self._places[connection.fileno]
+            del self._indexes[connection.fileno]
         self._changed()
         return connection
 
-    def carry(self, asking: Round) -> list[Vote]:
-        """Put a round to the nodes; return the votes."""
-        asking.link = self.number
-        if self._is_usual(asking):
-            self._write_to_all(asking)
-            if self._hear_usual(asking):
+    def carry(self, exchange: Exchange) -> list[Vote]:
+        """Put an exchange to the nodes; return the votes."""
+        exchange.link = self.number
+        if self._is_usual(exchange):
+            self._write_to_all(exchange)
+            if self._hear_usual(exchange):
                 self.owing = any(map(OWED, self.connections.values()))
-                if self.owing and asking.command in TAKING:
-                    asking.unheard = self._unheard(asking)
-                return asking.result()
-            self._go_on(asking)
+                if self.owing and exchange.command in TAKING:
+                    exchange.unheard = self._unheard(exchange)
+                return exchange.result()
+            self._go_on(exchange)
         else:
-            self._gather(asking)
-            self._write(asking)
-        self._listen(asking)
-        while self._more(asking):
-            self._write(asking)
-            self._listen(asking)
-        self._end(asking)
-        return asking.result()
+            self._gather(exchange)
+            self._write(exchange)
+        self._listen(exchange)
+        while self._more(exchange):
+            self._write(exchange)
+            self._listen(exchange)
+        self._end(exchange)
+        return exchange.result()
 
     # -- before writing -------------------------------------------------------------------------
 
-    def _is_usual(self, asking: Round) -> bool:
+    def _is_usual(self, exchange: Exchange) -> bool:
         """Return whether the request goes the usual way, once what has come is read."""
         self.settle()
-        request = asking.request
+        request = exchange.request
         return (
             self._is_plain
-            and len(self.connections) >= asking.majority  # else it waits for nodes to be connected
-            and bool(asking.usual or asking.begins)
-            and len(asking.packed) <= LARGEST
+            and len(self.connections) >= exchange.majority  # else it waits for others
+            and bool(exchange.usual or exchange.begins)
+            and len(exchange.packed) <= LARGEST
             and (request.to is None or len(request.to) == self._size)
             and not (request.thorough or events.node_watchers or self.torn)
             and not (any(map(KEPT, self._here)) or any(map(DUPLICATE, self._here)))
-            and not (self._left_out and (self._is_wanting() or self._is_behind(asking)))
+            and not (self._left_out and (self._is_wanting() or self._is_behind(exchange)))
             and not (self.owing and any(e.backlog > BACKLOG for e in self.connections.values()))
         )
 
@@ -174,15 +176,15 @@ class Link:
         self._read_all()
         if self.owing:
             self.owing = False
-            for place, each in tuple(self.connections.items()):
+            for index, each in tuple(self.connections.items()):
                 if each.owed:
                     self.owing = True
-                    if each.silent_for(now) > self._nodes[place].timeout:
-                        self._part_if_silent(place, now)
+                    if each.silent_for(now) > self._nodes[index].timeout:
+                        self._part_if_silent(index, now)
         if not self._is_plain:
-            for place, each in tuple(self.connections.items()):
+            for index, each in tuple(self.connections.items()):
                 if each.guarded and time.monotonic() >= each.votes_from:
-                    self.drop(place).close(GUARD_OVER)
+                    self.drop(index).close(GUARD_OVER)
 
     def _read_all(self) -> None:
         """Read to the end: behind a last reply there may be the end of the connection."""
@@ -190,14 +192,14 @@ class Link:
             for fileno, _ in ready:
                 self._read(fileno)
 
-    def _part_if_silent(self, place: int, now: float) -> None:
-        node = self._nodes[place]
-        if silence(self.connections[place], now, node.timeout) > node.timeout:
-            node.stall(self.drop(place), now)
+    def _part_if_silent(self, index: int, now: float) -> None:
+        node = self._nodes[index]
+        if silence(self.connections[index], now, node.timeout) > node.timeout:
+            node.stall(self.drop(index), now)
 
     def _is_wanting(self) -> bool:
         """Return whether a node without a connection can have one; try to connect it, too."""
-        nodes = [self._nodes[place] for place in self._left_out]
+        nodes = [self._nodes[index] for index in self._left_out]
         if any(not node.down_reason for node in nodes):
             return True
         now = time.monotonic()
@@ -212,86 +214,86 @@ class Link:
                 return True
         return False
 
-    def _is_behind(self, asking: Round) -> bool:
+    def _is_behind(self, exchange: Exchange) -> bool:
         """Return whether a silent node has what is undone: the undo goes into its kernel, too."""
-        places = [place for place in self._left_out if place in asking.touched]
-        return any(self._nodes[place].is_behind(asking.nonce) for place in places)
+        indexes = [index for index in self._left_out if index in exchange.touched]
+        return any(self._nodes[index].is_behind(exchange.nonce) for index in indexes)
 
-    def _gather(self, asking: Round) -> None:
+    def _gather(self, exchange: Exchange) -> None:
         """Get a connection to every node that can have one in time; the others have no vote."""
-        for place, connection in self.connections.items():
-            if (undos := self._nodes[place].undos).kept:
-                undos.send(connection.send, asking.start, most=UNDOS_FIRST)
-        asked = [place for place in asking.asked if asking.votes[place] is None]
+        for index, connection in self.connections.items():
+            if (undos := self._nodes[index].undos).kept:
+                undos.send(connection.send, exchange.start, most=UNDOS_FIRST)
+        asked = [index for index in exchange.asked if exchange.votes[index] is None]
         while True:
-            wanted = [place for place in asked if place not in self.connections]
-            found = [place for place in wanted if self._take(asking, place)]
+            wanted = [index for index in asked if index not in self.connections]
+            found = [index for index in wanted if self._take(exchange, index)]
             if not found:
                 break
             self._read_all()  # of many idle connections all may be closed
         if wanted:
-            self._connect(asking, wanted)
-        for place in asked:
-            if place not in self.connections:
-                asking.unreachable(place)
+            self._connect(exchange, wanted)
+        for index in asked:
+            if index not in self.connections:
+                exchange.unreachable(index)
 
-    def _take(self, asking: Round, place: int) -> bool:
-        node = self._nodes[place]
-        connection = node.take(asking.start)
-        if connection is None and place in asking.touched:  # a hung node has it in its kernel
-            connection = node.take_behind(asking.request.nonce)
+    def _take(self, exchange: Exchange, index: int) -> bool:
+        node = self._nodes[index]
+        connection = node.take(exchange.start)
+        if connection is None and index in exchange.touched:  # a hung node has it in its kernel
+            connection = node.take_behind(exchange.request.nonce)
         if connection is not None:
-            self.have(place, connection)
+            self.have(index, connection)
         return connection is not None
 
-    def _connect(self, asking: Round, wanted: list[int]) -> None:
+    def _connect(self, exchange: Exchange, wanted: list[int]) -> None:
         def urgent() -> bool:
-            return len(self.connections) < asking.majority
+            return len(self.connections) < exchange.majority
 
-        asking.urgent = urgent()
-        self._connecting = Connecting(asking, self._take, self.have)
+        exchange.urgent = urgent()
+        self._connecting = Connecting(exchange, self._take, self.have)
         self._connecting.open(wanted)
         self._connecting.wait(urgent)
 
-    def _more(self, asking: Round) -> bool:
+    def _more(self, exchange: Exchange) -> bool:
         """Return whether one more node can be asked, where too few have answered until now."""
         if self._connecting is None:
             return False
         for fileno, _ in self._poll.poll(0):  # it came while this thread was waking up
             self._read(fileno)
-        if not asking.is_short_of_votes():
+        if not exchange.is_short_of_votes():
             return False
         before = frozenset(self.connections)
         self._connecting.wait(lambda: len(self.connections) <= len(before))
         new = self.connections.keys() - before
-        for place in new:
-            asking.reopen(place)
+        for index in new:
+            exchange.reopen(index)
         return bool(new)
 
     # -- the usual way --------------------------------------------------------------------------
 
     def _in_order(self, first: int) -> Order:
-        """Return the places, and the connections, in the order in which a request is written."""
+        """Return the indexes, and the connections, in the order in which a request is written."""
         order = self._orders.get(first)
         if order is None:
             every = (*range(first, self._size), *range(first))
-            places = tuple(place for place in every if place in self._recvs)
-            have = [(place, self.connections[place]) for place in places]
-            ends = [(place, each, each.socket.send, each.epoch) for place, each in have]
-            order = self._orders[first] = places, ends
+            indexes = tuple(index for index in every if index in self._recvs)
+            have = [(index, self.connections[index]) for index in indexes]
+            ends = [(index, each, each.socket.send, each.epoch) for index, each in have]
+            order = self._orders[first] = indexes, ends
         return order
 
-    def _write_to_all(self, asking: Round) -> None:
+    def _write_to_all(self, exchange: Exchange) -> None:
         """Write the request to each connection."""
-        packed, nonce = asking.packed, asking.nonce
+        packed, nonce = exchange.packed, exchange.nonce
         size, late = len(packed), []
-        head = packed[: -len(NO_EPOCH)] if asking.command is GRANT else b""
-        places, order = self._in_order(asking.request.first)
-        for place, connection, send, epoch in order:
+        head = packed[: -len(NO_EPOCH)] if exchange.command is GRANT else b""
+        indexes, order = self._in_order(exchange.request.first)
+        for index, connection, send, epoch in order:
             owed = connection.owed
             if owed and (len(owed) > 1 or owed[0].nonce != nonce):
-                late.append(place)
-            owed.append(asking)  # first: a reply to what was not noted would count for another
+                late.append(index)
+            owed.append(exchange)  # first: a reply to what was not noted would count for another
             connection.backlog += size
             data = head + epoch if head else packed
             try:
@@ -300,14 +302,14 @@ class Link:
                 whole = False
             if not whole:
                 connection.close(TAKES_NO_MORE)
-        asking.since = time.monotonic()  # this thread may have waited for the interpreter meanwhile
-        if late and asking.command is not EXTEND:  # any node may tell an extension of free names
-            places = tuple(place for place in places if place not in late)
-        asking.prompt = places
-        for place in self._left_out:
-            asking.unreachable(place)
+        exchange.since = time.monotonic()  # this thread may have waited for the interpreter
+        if late and exchange.command is not EXTEND:  # any node may tell an extension of free names
+            indexes = tuple(index for index in indexes if index not in late)
+        exchange.prompt = indexes
+        for index in self._left_out:
+            exchange.unreachable(index)
 
-    def _hear_usual(self, asking: Round) -> bool:
+    def _hear_usual(self, exchange: Exchange) -> bool:
         """Read until usual replies of a majority have decided; return whether they have.
 
         False: something is unusual, or no majority has replied within a part of the node timeout.
@@ -318,16 +320,17 @@ class Link:
         replies that was written to last: by then the others have usually replied. An extension
         waits as well, for nodes that may say that names are free.
         """
-        if asking.votes.count(None) != len(self.connections):
+        if exchange.votes.count(None) != len(self.connections):
             return False  # a connection has not taken it
-        missing, start = asking.prompt or (), asking.start
-        size, majority, heard = len(missing), asking.majority, 0
+        missing, start = exchange.prompt or (), exchange.start
+        size, majority, heard = len(missing), exchange.majority, 0
         soon = SOON * self._timeout
-        least = LEAST_LINGER if asking.undoing else LEAST_WORTH if asking.command is EXTEND else 0.0
-        wanted, sleep = (size, LEAST_LINGER) if asking.undoing else (majority, soon)
+        undoing, extending = exchange.undoing, exchange.command is EXTEND
+        least = LEAST_LINGER if undoing else LEAST_WORTH if extending else 0.0
+        wanted, sleep = (size, LEAST_LINGER) if undoing else (majority, soon)
         while missing and wanted <= len(missing) and sleep > 0:
             if self._poll_of(missing[wanted - 1 :]).poll(sleep * 1000):
-                found = self._read_usual(asking, missing)
+                found = self._read_usual(exchange, missing)
                 if found is None:
                     return False
                 missing = found
@@ -338,108 +341,113 @@ class Link:
                 return True
             else:
                 now = time.monotonic()
-                if not asking.lingering:
-                    asking.lingers_until = now + max(now - start, least)
-                    asking.lingering = True
-                wanted, sleep = len(missing), asking.lingers_until - now
+                if not exchange.lingering:
+                    exchange.lingers_until = now + max(now - start, least)
+                    exchange.lingering = True
+                wanted, sleep = len(missing), exchange.lingers_until - now
         return heard >= majority
 
-    def _poll_of(self, places: tuple[int, ...]) -> Poll:
+    def _poll_of(self, indexes: tuple[int, ...]) -> Poll:
         """Return what polls these for something to read."""
-        poll = self._polls.get(places)
+        poll = self._polls.get(indexes)
         if poll is None:
             poll = new_poll()
-            for place in places:
-                poll.register(self.connections[place].fileno, select.POLLIN)
+            for index in indexes:
+                poll.register(self.connections[index].fileno, select.POLLIN)
             if len(self._polls) < MOST_POLLS:
-                self._polls[places] = poll
+                self._polls[indexes] = poll
         return poll
 
-    def _read_usual(self, asking: Round, missing: Sequence[int]) -> tuple[int, ...] | None:
-        """Read what has come from these nodes; return the places of those still missing.
+    def _read_usual(self, exchange: Exchange, missing: Sequence[int]) -> tuple[int, ...] | None:
+        """Read what has come from these nodes; return the indexes of those still missing.
 
         None: a node has not said YES, or has kept only some leases.
         """
-        votes, nodes, command, now = asking.votes, asking.nodes, asking.command, time.monotonic()
-        connections, recvs, usual, late = self.connections, self._recvs, asking.usual or None, []
-        size = ROOM + len(asking.usual)
-        for place in missing:
+        votes, nodes, command, now = (
+            exchange.votes,
+            exchange.nodes,
+            exchange.command,
+            time.monotonic(),
+        )
+        connections, recvs, usual, late = self.connections, self._recvs, exchange.usual or None, []
+        size = ROOM + len(exchange.usual)
+        for index in missing:
             try:
-                data = recvs[place](size)
+                data = recvs[index](size)
             except OSError:  # nothing has come; or the next one to read it is told why
-                late.append(place)
+                late.append(index)
                 continue
-            connection = connections[place]
-            owed, usual = connection.owed, usual or asking.learn(data, 0) or None
+            connection = connections[index]
+            owed, usual = connection.owed, usual or exchange.learn(data, 0) or None
             if data == usual and len(owed) == 1 and not connection.incomplete:
                 owed.popleft()
                 connection.backlog, connection.heard, connection.answered = 0, now, now
                 if command is GRANT:
-                    votes[place] = Vote(nodes[place].label, YES, asking.number)
+                    votes[index] = Vote(nodes[index].label, YES, exchange.number)
                 elif command is EXTEND:
-                    votes[place] = asking.usual_vote(place)
+                    votes[index] = exchange.usual_vote(index)
                 else:
-                    votes[place] = nodes[place].freed
+                    votes[index] = nodes[index].freed
                 continue
             connection.take_in(data)
-            if (vote := votes[place]) is None:  # it was an earlier reply, or a part of this one
-                late.append(place)
+            if (vote := votes[index]) is None:  # it was an earlier reply, or a part of this one
+                late.append(index)
             elif vote.answer is not YES or command is EXTEND:
                 return None
         return tuple(late)
 
-    def _go_on(self, asking: Round) -> None:
-        """Go on in the general way with a round that was written in the usual one."""
-        for place, connection in tuple(self.connections.items()):
+    def _go_on(self, exchange: Exchange) -> None:
+        """Go on in the general way with an exchange that was written in the usual one."""
+        for index, connection in tuple(self.connections.items()):
             if connection.fault:
-                self.drop(place)
-        asking.unheard = self._unheard(asking)
-        self._wait_from(asking, asking.since)
+                self.drop(index)
+        exchange.unheard = self._unheard(exchange)
+        self._wait_from(exchange, exchange.since)
 
-    def _wait_from(self, asking: Round, since: float) -> None:
+    def _wait_from(self, exchange: Exchange, since: float) -> None:
         self._deadline = since + self._timeout
-        self._longest = asking.start + PATIENCE * self._timeout + asking.request.patience
+        self._longest = exchange.start + PATIENCE * self._timeout + exchange.request.patience
         self._absent = 0.0
 
-    def _unheard(self, asking: Round) -> dict[int, Connection]:
-        votes = asking.votes
-        return {place: each for place, each in self.connections.items() if votes[place] is None}
+    def _unheard(self, exchange: Exchange) -> dict[int, Connection]:
+        votes = exchange.votes
+        return {index: each for index, each in self.connections.items() if votes[index] is None}
 
     # -- the general way ------------------------------------------------------------------------
 
-    def _write(self, asking: Round) -> None:
+    def _write(self, exchange: Exchange) -> None:
         """Write the request to every connection at once; nothing waits between two of them."""
-        now, votes = time.monotonic(), asking.votes
-        asking.prompt = asking.prompt or ()
-        mine = {place: each for place, each in self.connections.items() if place in asking.asked}
-        for place, pending in asking.ask(mine, now).items():
-            connection = mine[place]
+        now, votes = time.monotonic(), exchange.votes
+        exchange.prompt = exchange.prompt or ()
+        mine = {index: each for index, each in self.connections.items() if index in exchange.asked}
+        for index, pending in exchange.ask(mine, now).items():
+            connection = mine[index]
             owed = connection.owed
-            if not owed or (len(owed) == 1 and owed[0].nonce == asking.nonce):
-                asking.prompt += (place,)
-            if not connection.send(pending) and votes[place] is None:
-                asking.not_sent(place, connection.fault)
+            if not owed or (len(owed) == 1 and owed[0].nonce == exchange.nonce):
+                exchange.prompt += (index,)
+            if not connection.send(pending) and votes[index] is None:
+                exchange.not_sent(index, connection.fault)
                 continue
-            if votes[place] is None:
-                asking.unheard[place] = connection
+            if votes[index] is None:
+                exchange.unheard[index] = connection
                 if connection.unsent:
                     self._unsent.add(connection.fileno)
                     self._poll.modify(connection.fileno, select.POLLIN | select.POLLOUT)
         # Anew, for connecting may have used it up; and not before the last request is written:
         # a node's silence counts from there, and after the wait its reply must be overdue.
-        self._wait_from(asking, time.monotonic())
+        self._wait_from(exchange, time.monotonic())
 
-    def _listen(self, asking: Round) -> None:
+    def _listen(self, exchange: Exchange) -> None:
         """Read answers as they arrive until it is enough, or the node timeout is over."""
         end, lingering = self._deadline, False
         self._looked = end - self._timeout
         # While every node is still to answer, nothing is clear.
-        all_well = len(asking.unheard) == len(asking.votes)
-        verdict = LISTEN if all_well else asking.verdict()
+        all_well = len(exchange.unheard) == len(exchange.votes)
+        verdict = LISTEN if all_well else exchange.verdict()
         while verdict is not OVER:
             if verdict is LINGER and not lingering:
-                end, lingering = min(end, asking.lingers_until), True
-            ready = self._ready(asking, end, lingering=lingering)
+                end, lingering = min(end, exchange.lingers_until), True
+            ready = self._ready(exchange, end, lingering=lingering)
             for fileno, _ in ready:
                 self._read(fileno)
             # Where TLS must read before it can send, the socket is ready to send all the time.
@@ -447,20 +455,20 @@ class Link:
                 end += self._late(end)
                 if lingering or end <= time.monotonic():
                     return
-            verdict = asking.verdict() if asking.unheard else OVER
+            verdict = exchange.verdict() if exchange.unheard else OVER
 
-    def _ready(self, asking: Round, end: float, *, lingering: bool) -> list[tuple[int, int]]:
+    def _ready(self, exchange: Exchange, end: float, *, lingering: bool) -> list[tuple[int, int]]:
         """The connections with something to read, once that may be enough; none: it is too late.
 
         It sleeps until one of the nodes that were written to last has something to read; see
         ``_hear_usual``.
         """
-        unheard = asking.unheard
-        if lingering and asking.undoing:
-            awaited = [place for place in unheard if place in (asking.prompt or ())]
+        unheard = exchange.unheard
+        if lingering and exchange.undoing:
+            awaited = [index for index in unheard if index in (exchange.prompt or ())]
             needed = len(awaited)
         else:
-            awaited, needed = list(unheard), asking.votes_to_quorum
+            awaited, needed = list(unheard), exchange.votes_to_quorum
         last = awaited[max(0, needed - 1) :]
         now = time.monotonic()
         self._absent += max(0.0, now - self._looked - self._timeout / 4)
@@ -469,8 +477,8 @@ class Link:
         if len(last) == len(self.connections) or self._unsent:
             return self._poll.poll(left)
         some = new_poll()
-        for place in last:
-            some.register(unheard[place].fileno, select.POLLIN)
+        for index in last:
+            some.register(unheard[index].fileno, select.POLLIN)
         some.poll(left)
         return self._poll.poll(0)
 
@@ -490,34 +498,34 @@ class Link:
         return min(absent + (self._timeout if late else 0.0), self._longest - end)
 
     def _read(self, fileno: int) -> None:
-        place = self._places[fileno]
-        connection = self.connections[place]
+        index = self._indexes[fileno]
+        connection = self.connections[index]
         connection.read()
         if fileno in self._unsent and not (connection.unsent or connection.fault):
             self._unsent.discard(fileno)
             self._poll.modify(fileno, select.POLLIN)
         if connection.fault:
-            self.drop(place)
+            self.drop(index)
 
     # -- afterwards -----------------------------------------------------------------------------
 
-    def _end(self, asking: Round) -> None:
+    def _end(self, exchange: Exchange) -> None:
         """Note which nodes are well, which are silent, and which owe a reply."""
         self._forgo()
         # Before the last look: this thread may not run after it, and would take that for silence.
         now = time.monotonic()
         self._send_no_more()
-        if asking.unheard:
+        if exchange.unheard:
             self._read_all()  # a reply may have come while this thread was waking up
-        for place, connection in tuple(self.connections.items()):
+        for index, connection in tuple(self.connections.items()):
             if connection.unsent and not connection.flush():
                 connection.close(TAKES_NO_MORE)
             if connection.fault:
-                self.drop(place)
+                self.drop(index)
                 continue
-            self._part_if_silent(place, now)
-            if place in self.connections:
-                self._nodes[place].replies()
+            self._part_if_silent(index, now)
+            if index in self.connections:
+                self._nodes[index].replies()
         self.owing = any(map(OWED, self.connections.values()))
 
     def _send_no_more(self) -> None:
@@ -531,9 +539,9 @@ class Link:
             self._connecting.end()
             self._connecting = None  # it refers to the request: no cycle keeps a connection
 
-    def tear(self, asking: Round) -> None:
-        """Note that an interruption of a round may have put the streams out of step."""
-        self._interrupted = asking
+    def tear(self, exchange: Exchange) -> None:
+        """Note that an interruption of an exchange may have put the streams out of step."""
+        self._interrupted = exchange
         self.torn = time.monotonic()
         self._send_no_more()
         self._forgo()
@@ -548,57 +556,57 @@ class Link:
 
     def close(self) -> None:
         """Close all connections of a torn link; undos without a reply go to the nodes."""
-        for place in tuple(self.connections):
-            self.drop(place).close(INTERRUPTED)
+        for index in tuple(self.connections):
+            self.drop(index).close(INTERRUPTED)
 
     def give_up(self) -> None:
         """Close a torn link that no undo has taken; what it was to undo goes to the nodes."""
         self.close()
-        asking, self._interrupted = self._interrupted, None
-        if asking is not None and not asking.over:
-            asking.keep_unanswered()
+        exchange, self._interrupted = self._interrupted, None
+        if exchange is not None and not exchange.over:
+            exchange.keep_unanswered()
 
     def dissolve(self) -> None:
         """Give each node its connection, to serve others."""
         now = time.monotonic()
-        for place in tuple(self.connections):
-            self._nodes[place].give(self.drop(place), now)
+        for index in tuple(self.connections):
+            self._nodes[index].give(self.drop(index), now)
 
 
 class Connecting:
     """The connections that one request waits for.
 
     Args:
-        asking: decides which ones, and for how long.
+        exchange: decides which ones, and for how long.
         take: takes an idle connection to a node; whether there is one.
         have: told of a connection that was opened.
     """
 
     def __init__(
         self,
-        asking: Round,
-        take: Callable[[Round, int], bool],
+        exchange: Exchange,
+        take: Callable[[Exchange, int], bool],
         have: Callable[[int, Connection], object],
     ) -> None:
-        self._asking = asking
+        self._asking = exchange
         self._take = take
         self._have = have
-        self._listening = Listening(asking.timeout)
+        self._listening = Listening(exchange.timeout)
         self._attempts: dict[int, ConnectAttempt] = {}
 
-    def open(self, places: Iterable[int]) -> None:
+    def open(self, indexes: Iterable[int]) -> None:
         """Begin to connect these nodes, in the background."""
-        asking = self._asking
-        for place in places:
-            node, worth = asking.nodes[place], asking.awaits(place)
-            attempt = node.open(asking.start, urgent=worth)
+        exchange = self._asking
+        for index in indexes:
+            node, worth = exchange.nodes[index], exchange.awaits(index)
+            attempt = node.open(exchange.start, urgent=worth)
             if attempt is not None and worth:
-                self._attempts[place] = attempt
+                self._attempts[index] = attempt
             elif attempt is not None:
                 node.forgo(attempt)
 
     def wait(self, urgent: Callable[[], bool]) -> None:
-        """Wait for nodes as long as the round does.
+        """Wait for nodes as long as the exchange does.
 
         Args:
             urgent: tells whether there are too few connections.
@@ -606,35 +614,35 @@ class Connecting:
         while True:
             self._collect()
             self._asking.urgent = urgent()
-            left, place = max(
-                ((self._left(place), place) for place in self._attempts), default=(0.0, -1)
+            left, index = max(
+                ((self._left(index), index) for index in self._attempts), default=(0.0, -1)
             )
             if left <= 0:
                 return
             part, start = self._listening.part(left), time.monotonic()
-            if not self._attempts[place].done.wait(part):
+            if not self._attempts[index].done.wait(part):
                 self._listening.waited_for(part, start)
 
-    def _left(self, place: int) -> float:
-        silent = self._listening.silence(self._attempts[place].heard)
-        return self._asking.handshake_left(place, self._listening.waited, silent)
+    def _left(self, index: int) -> float:
+        silent = self._listening.silence(self._attempts[index].heard)
+        return self._asking.handshake_left(index, self._listening.waited, silent)
 
     def _collect(self) -> None:
         """Take the connections that have come."""
-        for place, attempt in tuple(self._attempts.items()):
+        for index, attempt in tuple(self._attempts.items()):
             done = attempt.done.is_set()
-            if not done and not self._take(self._asking, place):
+            if not done and not self._take(self._asking, index):
                 continue
-            del self._attempts[place]
+            del self._attempts[index]
             if done and (connection := attempt.take()) is not None:
-                self._have(place, connection)
+                self._have(index, connection)
             else:
-                self._asking.nodes[place].forgo(attempt)
+                self._asking.nodes[index].forgo(attempt)
 
     def end(self) -> None:
         """Wait for no connection any more; a node that was silent is not waited for again."""
-        for place, attempt in self._attempts.items():
-            node = self._asking.nodes[place]
+        for index, attempt in self._attempts.items():
+            node = self._asking.nodes[index]
             if self._asking.is_silent(self._listening.silence(attempt.heard)):
                 node.suspect(attempt)
             node.forgo(attempt)

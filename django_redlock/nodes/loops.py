@@ -12,7 +12,7 @@ A loop borrows its connections from the process's ``Node`` and returns them when
 loops that come and go (``async_to_sync``, test clients) connect no more often than threads do.
 Connecting itself, redis-py's blocking handshake, happens in a thread.
 
-A ``Batch`` has the rounds that were begun together: while all nodes are well, those of one tick;
+A ``Batch`` has the exchanges that were begun together: while all nodes are well, those of one tick;
 else one alone, which may wait for a node to be connected.
 """
 
@@ -34,8 +34,8 @@ from django_redlock.core.reasons import ReasonCode, because
 
 from .background import Listening, PerLoop
 from .connection import close_as_silent, parts, silence
+from .exchange import OVER, PATIENCE, Exchange
 from .faults import GUARD_OVER, INTERRUPTED, TAKES_NO_MORE, no_answer
-from .round import OVER, PATIENCE, Round
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from django_redlock.core.reasons import Reason
 
     from .connection import Connection, OnWire
+    from .exchange import Verdict
     from .node import ConnectAttempt, Node, SentUndo
-    from .round import Verdict
     from .threads import Threads
 
 
@@ -98,39 +98,39 @@ class Loops:
         loop = asyncio.get_running_loop()
         connections = self._connections.of(loop)
         answered: asyncio.Future[list[Vote]] = loop.create_future()
-        asking = Round(self._nodes, request, self._timeout, answered, late=self._threads.late)
-        if asking.undoing:
+        exchange = Exchange(self._nodes, request, self._timeout, answered, late=self._threads.late)
+        if exchange.undoing:
             late, home = self._threads.late.pop(request.nonce, ()), connections.reference
-            asking.behind = [each for each in late if each.home is not home]
+            exchange.behind = [each for each in late if each.home is not home]
         elif request.command in TAKING:
-            asking.home = connections.reference
-        batch, usual, start = connections.batch, is_usual(asking), asking.start
+            exchange.home = connections.reference
+        batch, usual, start = connections.batch, is_usual(exchange), exchange.start
         if batch is not None and not (usual and batch.takes(start)):
-            batch.leave()
+            batch.flush()
             batch = None
         if batch is None and usual and connections.are_well(start):
-            connections.batch = batch = Batch(connections, start, loop, [*reversed(asking.asked)])
-            loop.call_soon(batch.leave)
+            connections.batch = batch = Batch(connections, start, loop, [*reversed(exchange.asked)])
+            loop.call_soon(batch.flush)
         if batch is not None:
-            batch.add(asking)
+            batch.add(exchange)
         else:
-            Batch(connections, start, loop).ask(asking)
+            Batch(connections, start, loop).ask(exchange)
         return answered
 
-    def put(self, place: int, pending: OnWire) -> bool:
+    def put(self, index: int, pending: OnWire) -> bool:
         """Send something else over the running loop's connection to a node, if there is one."""
         loop = asyncio.get_running_loop()
         connections = self._connections.of(loop)
         if connections.batch is not None:
-            connections.batch.leave()
-        return connections.by_place[place].put(pending, loop)
+            connections.batch.flush()
+        return connections.by_index[index].put(pending, loop)
 
 
 class LoopConnections:
     """The connections of the event loop that runs where this is made.
 
     Attributes:
-        batch: the rounds of this tick that are not in the streams yet.
+        batch: the exchanges of this tick that are not in the streams yet.
         reference: a weak reference to it.
     """
 
@@ -138,8 +138,8 @@ class LoopConnections:
         self.nodes = nodes
         self.timeout = timeout
         self.threads = threads
-        self.by_place = [
-            LoopConnection(self, node, place, timeout, threads) for place, node in enumerate(nodes)
+        self.by_index = [
+            LoopConnection(self, node, index, timeout, threads) for index, node in enumerate(nodes)
         ]
         self.timers = TimerHeap()
         self.batch: Batch | None = None
@@ -156,31 +156,31 @@ class LoopConnections:
             yield
         finally:
             if self.batch is not None:
-                self.batch.leave()
-            for each in self.by_place:
+                self.batch.flush()
+            for each in self.by_index:
                 each.give_back()
 
-    def send_behind(self, place: int, owed: SentUndo) -> bool:
+    def send_behind(self, index: int, owed: SentUndo) -> bool:
         """Have the loop send an undo behind what a task asked a node; any thread may call this.
 
         Returns:
             Whether the loop can still do so.
         """
         try:
-            self._loop().call_soon_threadsafe(self._send_behind, place, owed)  # type: ignore[union-attr]
+            self._loop().call_soon_threadsafe(self._send_behind, index, owed)  # type: ignore[union-attr]
         except (RuntimeError, AttributeError):  # it is closed, or forgotten
             return False
         return True
 
-    def _send_behind(self, place: int, owed: SentUndo) -> None:
+    def _send_behind(self, index: int, owed: SentUndo) -> None:
         if self.batch is not None:
-            self.batch.leave()
-        if not self.by_place[place].put(owed, asyncio.get_running_loop()):
-            owed.keep(place)
+            self.batch.flush()
+        if not self.by_index[index].put(owed, asyncio.get_running_loop()):
+            owed.keep(index)
 
     def close_idle(self) -> None:
         """Close each connection as soon as no reply is on its way over it; called by the loop."""
-        self._close(self.by_place)
+        self._close(self.by_index)
 
     def _close(self, connections: Sequence[LoopConnection]) -> None:
         idle = self.batch is None  # else requests of this tick are about to be written
@@ -190,7 +190,7 @@ class LoopConnections:
 
     def are_well(self, now: float) -> bool:
         """Tell whether there is nothing to be done about any connection before it is used."""
-        for each in self.by_place:
+        for each in self.by_index:
             connection, node = each.connection, each.node
             if (
                 connection is None
@@ -205,19 +205,19 @@ class LoopConnections:
         return True
 
     def usable(
-        self, places: Sequence[int], now: float, loop: asyncio.AbstractEventLoop
+        self, indexes: Sequence[int], now: float, loop: asyncio.AbstractEventLoop
     ) -> dict[int, Connection]:
-        """The connections for a new request to these nodes, of those that answer, by place."""
+        """The connections for a new request to these nodes, of those that answer, by index."""
         found = {}
-        for place in places:
-            connection = self.by_place[place].usable(now, loop)
+        for index in indexes:
+            connection = self.by_index[index].usable(now, loop)
             if connection is not None:
-                found[place] = connection
+                found[index] = connection
         return found
 
     def put(self, pending: Mapping[int, OnWire], loop: asyncio.AbstractEventLoop) -> list[int]:
-        """Put requests into the streams; the places whose connection does not take it."""
-        return [place for place, one in pending.items() if not self.by_place[place].put(one, loop)]
+        """Put requests into the streams; the indexes whose connection does not take it."""
+        return [index for index, one in pending.items() if not self.by_index[index].put(one, loop)]
 
 
 # -- one node's connection -------------------------------------------------------------------------
@@ -233,17 +233,17 @@ class LoopConnection:
     """
 
     def __init__(
-        self, group: object, node: Node, place: int, timeout: float, threads: Threads
+        self, group: object, node: Node, index: int, timeout: float, threads: Threads
     ) -> None:
         self.group = group
         self.node = node
         self.timeout = timeout
-        self._place = place
+        self._index = index
         self._threads = threads
         self.connection: Connection | None = None
         self.silent = False
         self._attempt: ConnectAttempt | None = None
-        self._waiting: dict[Round, Batch] = {}  # for a connection
+        self._waiting: dict[Exchange, Batch] = {}  # for a connection
         self._flushing = False
         self._flushes = -math.inf  # time.monotonic of the first request that waits for that
         self._blocked = False  # whether the socket takes no more for now
@@ -330,8 +330,8 @@ class LoopConnection:
                 self._drop(loop)
                 self._have(connection, loop)
         waiting, self._waiting = self._waiting, {}
-        for asking, batch in waiting.items():
-            batch.connected(asking, self._place, self.connection)
+        for exchange, batch in waiting.items():
+            batch.connected(exchange, self._index, self.connection)
 
     def _have(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
         self.connection, self._blocked, self.silent = connection, False, False
@@ -362,9 +362,9 @@ class LoopConnection:
 
     def give_back(self) -> None:
         """Return the connection to the process; the loop ends."""
-        for asking in tuple(self._waiting):
-            self.forgo(asking, silent=False)
-            asking.entrust(self._place)
+        for exchange in tuple(self._waiting):
+            self.forgo(exchange, silent=False)
+            exchange.entrust(self._index)
         connection = self.connection
         if connection is not None:
             self._drop(asyncio.get_running_loop())
@@ -383,13 +383,13 @@ class LoopConnection:
 
     # -- requests -------------------------------------------------------------------------------
 
-    def wait(self, asking: Round, batch: Batch) -> None:
-        """Have the batch of a round told when there is a connection."""
-        self._waiting[asking] = batch
+    def wait(self, exchange: Exchange, batch: Batch) -> None:
+        """Have the batch of an exchange told when there is a connection."""
+        self._waiting[exchange] = batch
 
-    def forgo(self, asking: Round, *, silent: bool) -> None:
+    def forgo(self, exchange: Exchange, *, silent: bool) -> None:
         """Have it wait no longer, for a node that was silent if so."""
-        self._waiting.pop(asking, None)
+        self._waiting.pop(exchange, None)
         if silent and self._attempt is not None:
             self.node.suspect(self._attempt)
 
@@ -479,50 +479,51 @@ class LoopConnection:
             self.silent, self.node.down_reason = False, None
 
 
-# -- rounds ----------------------------------------------------------------------------------------
+# -- exchanges ---------------------------------------------------------------------------------
 
 
-def is_usual(asking: Round) -> bool:
-    """Return whether a round may join those of its tick: it goes to all nodes alike."""
+def is_usual(exchange: Exchange) -> bool:
+    """Return whether an exchange may join those of its tick: it goes to all nodes alike."""
     if (
-        len(asking.asked) < len(asking.nodes)
-        or asking.request.each is not None
+        len(exchange.asked) < len(exchange.nodes)
+        or exchange.request.each is not None
         or events.node_watchers
     ):
         return False
-    return not asking.behind
+    return not exchange.behind
 
 
 class Batch:
-    """Rounds that were begun together, and the timer that looks after them.
+    """Exchanges that were begun together, and the timer that looks after them.
 
     While each node is connected, votes, owes no reply for too long and has nothing to undo, the
-    rounds of a tick are one list. At the end of the tick, or before anything else of this loop, the
-    list is noted and written once for each node. What happens when something is unusual:
+    exchanges of a tick are one list. At the end of the tick, or before anything else of this loop,
+    the list is noted and written once for each node. What happens when something is unusual:
 
-    * A round goes to some of the nodes only, each node is asked something else, or somebody watches
-      the nodes: it is asked alone, at once, over the connections that there are.
-    * A node is not well when the tick ends: so is each round of the list, in order.
-    * A node is not connected: the round waits for it as long as is worth it (``Round.awaits``).
-    * A task is cancelled: its round stays in the list and in the streams; nobody hears its votes.
-      Where the list is taken apart, only what undoes is still asked.
+    * An exchange goes to some of the nodes only, each node is asked something else, or somebody
+      watches the nodes: it is asked alone, at once, over the connections that there are.
+    * A node is not well when the tick ends: so is each exchange of the list, in order.
+    * A node is not connected: the exchange waits for it as long as is worth it
+      (``Exchange.awaits``).
+    * A task is cancelled: its exchange stays in the list and in the streams; nobody hears its
+      votes. Where the list is taken apart, only what undoes is still asked.
     * The writing to a node is interrupted: that connection is closed, since half of a request may
       be in it. The votes of this node are unknown, and its next connection carries what is to be
       undone. The other nodes are written to in the loop's next tick.
-    * A connection is lost: each round hears an unknown vote of that node.
-    * A node owes a reply: the round waits until the node has been silent for the node timeout. That
-      counts from its last reply: behind a thousand other requests a round may wait longer for a
-      node that is busy, and no longer for one that is hung. What the timer is late is the loop's
-      own delay, and makes no node silent.
+    * A connection is lost: each exchange hears an unknown vote of that node.
+    * A node owes a reply: the exchange waits until the node has been silent for the node timeout.
+      That counts from its last reply: behind a thousand other requests an exchange may wait longer
+      for a node that is busy, and no longer for one that is hung. What the timer is late is the
+      loop's own delay, and makes no node silent.
     * A release waits a moment for prompt nodes: the timer ends it.
     * The loop shuts down: the list leaves before the connections are given back.
 
     Args:
-        start: ``time.monotonic`` when the first round began.
-        unwritten: the places of the nodes that the list goes to, the last one first.
+        start: ``time.monotonic`` when the first exchange began.
+        unwritten: the indexes of the nodes that the list goes to, the last one first.
 
     Attributes:
-        rounds: those that may still be waited for.
+        exchanges: those that may still be waited for.
     """
 
     def __init__(
@@ -532,12 +533,12 @@ class Batch:
         loop: asyncio.AbstractEventLoop,
         unwritten: Sequence[int] = (),
     ) -> None:
-        self.rounds: list[Round] = []
+        self.exchanges: list[Exchange] = []
         self._connections = connections
         self._loop = loop
         self._start = start
         self._size = 0  # bytes
-        self._open = 0  # of the rounds, or fewer
+        self._open = 0  # of the exchanges, or fewer
         self._unwritten = [*unwritten]
         self._left = False  # whether any node has been written to
         self._late = 0.0  # seconds, of the timers
@@ -549,170 +550,177 @@ class Batch:
     # -- all nodes at the end of the tick -------------------------------------------------------
 
     def takes(self, now: float) -> bool:
-        """Return whether one more round may join; a batch that has not left long ago must go."""
+        """Return whether one more exchange may join; a batch that has not left long ago must go."""
         return not self._left and now <= self._start + STALE
 
-    def add(self, asking: Round) -> None:
+    def add(self, exchange: Exchange) -> None:
         """Take one more; in a tick with very many the first leave at once."""
-        asking.follow = self.follow
-        self.rounds.append(asking)
+        exchange.follow = self.follow
+        self.exchanges.append(exchange)
         self._open += 1
-        self._size += len(asking.packed)
+        self._size += len(exchange.packed)
         if self._size >= PLENTY:
-            self.leave()
+            self.flush()
 
-    def leave(self) -> None:
+    def flush(self) -> None:
         """Put the requests into the streams of all nodes that have not got them yet."""
         if not self._unwritten:
             return
         try:
             if not self._left and not self._connections.are_well(time.monotonic()):
                 self._take_apart()
-            elif self.rounds:
+            elif self.exchanges:
                 self._write()
             self._unwritten.clear()
             self._connections.batch = None
-            if self._open <= 0 or not self.rounds:  # else a reply may be on its way
+            if self._open <= 0 or not self.exchanges:  # else a reply may be on its way
                 self._tidy()
         except BaseException:  # the rest leaves in the next tick
-            self._loop.call_soon(self.leave)
+            self._loop.call_soon(self.flush)
             raise
 
     def _write(self) -> None:
-        every = self._connections.by_place
+        every = self._connections.by_index
         if not self._left:
-            asked = {place: every[place].connection for place in self._unwritten}
-            for asking in self.rounds:
-                asking.unheard = asked.copy()  # type: ignore[assignment] # all are connected
+            asked = {index: every[index].connection for index in self._unwritten}
+            for exchange in self.exchanges:
+                exchange.unheard = asked.copy()  # type: ignore[assignment] # all are connected
             self._left = True
-        pieces = parts(self.rounds)
+        pieces = parts(self.exchanges)
         while self._unwritten:
-            place = self._unwritten.pop()
+            index = self._unwritten.pop()
             try:
-                sent = every[place].put_all(self.rounds, pieces, self._size, self._loop)
+                sent = every[index].put_all(self.exchanges, pieces, self._size, self._loop)
             except BaseException:
-                self._not_sent(self.rounds, place, INTERRUPTED)
+                self._not_sent(self.exchanges, index, INTERRUPTED)
                 raise
             if not sent:
-                self._not_sent(self.rounds, place, None)
+                self._not_sent(self.exchanges, index, None)
 
     def _take_apart(self) -> None:
         """Ask one by one, in order: a node has had its troubles since."""
-        while self.rounds:
-            asking = self.rounds[0]
+        while self.exchanges:
+            exchange = self.exchanges[0]
             try:
-                if asking.is_open or asking.undoing:  # undoing is never over, as in ``connected``
-                    Batch(self._connections, asking.start, self._loop).ask(asking)
+                if (
+                    exchange.is_open or exchange.undoing
+                ):  # undoing is never over, as in ``connected``
+                    Batch(self._connections, exchange.start, self._loop).ask(exchange)
             except BaseException:
-                self.rounds.pop(0)
-                for place in asking.asked:
-                    self._not_sent([asking], place, INTERRUPTED)
+                self.exchanges.pop(0)
+                for index in exchange.asked:
+                    self._not_sent([exchange], index, INTERRUPTED)
                 raise
-            self.rounds.pop(0)
+            self.exchanges.pop(0)
 
-    def _not_sent(self, rounds: Sequence[Round], place: int, fault: Reason | None) -> None:
-        for asking in rounds:
-            if asking.votes[place] is None:
-                asking.unheard.pop(place, None)
-                asking.not_sent(place, fault)
-                self.follow(asking, asking.verdict())
+    def _not_sent(self, exchanges: Sequence[Exchange], index: int, fault: Reason | None) -> None:
+        for exchange in exchanges:
+            if exchange.votes[index] is None:
+                exchange.unheard.pop(index, None)
+                exchange.not_sent(index, fault)
+                self.follow(exchange, exchange.verdict())
 
     # -- one alone, at once ---------------------------------------------------------------------
 
-    def ask(self, asking: Round) -> None:
+    def ask(self, exchange: Exchange) -> None:
         """Ask the nodes over the connections that there are, and have the others connected."""
-        connections, start = self._connections, asking.start
-        asking.follow = self.follow
-        self.rounds.append(asking)
+        connections, start = self._connections, exchange.start
+        exchange.follow = self.follow
+        self.exchanges.append(exchange)
         self._open += 1
-        usable = connections.usable(asking.asked, start, self._loop)
+        usable = connections.usable(exchange.asked, start, self._loop)
         connected = len(usable)
-        if asking.undoing:
-            self._undo_elsewhere(asking, usable)
-        if len(usable) < len(asking.asked):
-            asking.urgent = connected < asking.majority
-            for place in asking.asked:
-                if place not in usable and asking.votes[place] is None:
-                    self._connect(asking, place)
-        self._put(asking, usable, start)
-        if len(asking.unheard) < len(connections.nodes):  # else nothing is clear yet
-            self.follow(asking, asking.verdict())
+        if exchange.undoing:
+            self._undo_elsewhere(exchange, usable)
+        if len(usable) < len(exchange.asked):
+            exchange.urgent = connected < exchange.majority
+            for index in exchange.asked:
+                if index not in usable and exchange.votes[index] is None:
+                    self._connect(exchange, index)
+        self._put(exchange, usable, start)
+        if len(exchange.unheard) < len(connections.nodes):  # else nothing is clear yet
+            self.follow(exchange, exchange.verdict())
 
-    def _undo_elsewhere(self, asking: Round, usable: dict[int, Connection]) -> None:
+    def _undo_elsewhere(self, exchange: Exchange, usable: dict[int, Connection]) -> None:
         """Undo behind the grant, where others acquired and a node has not replied."""
-        if asking.behind:
-            self._connections.threads.undo_behind(asking)
-            for place in [place for place in usable if asking.votes[place] is not None]:
-                del usable[place]
-        for place in asking.asked:
-            own = self._connections.by_place[place].connection
-            if place in asking.touched and asking.votes[place] is None and own and not own.fault:
-                usable[place] = own  # a silent one will do: what is to be undone went there
+        if exchange.behind:
+            self._connections.threads.undo_behind(exchange)
+            for index in [index for index in usable if exchange.votes[index] is not None]:
+                del usable[index]
+        for index in exchange.asked:
+            own = self._connections.by_index[index].connection
+            if (
+                index in exchange.touched
+                and exchange.votes[index] is None
+                and own
+                and not own.fault
+            ):
+                usable[index] = own  # a silent one will do: what is to be undone went there
 
-    def _connect(self, asking: Round, place: int) -> None:
+    def _connect(self, exchange: Exchange, index: int) -> None:
         """Have a node connected; wait for it if it is worth that."""
-        connection = self._connections.by_place[place]
-        worth = asking.awaits(place)
-        if connection.open(asking.start, self._loop, urgent=asking.urgent) and worth:
-            asking.coming |= {place}
-            connection.wait(asking, self)
+        connection = self._connections.by_index[index]
+        worth = exchange.awaits(index)
+        if connection.open(exchange.start, self._loop, urgent=exchange.urgent) and worth:
+            exchange.coming |= {index}
+            connection.wait(exchange, self)
             self._listening = self._listening or Listening(self._connections.timeout)
         else:
-            asking.unreachable(place)
+            exchange.unreachable(index)
 
-    def _put(self, asking: Round, usable: Mapping[int, Connection], now: float) -> None:
+    def _put(self, exchange: Exchange, usable: Mapping[int, Connection], now: float) -> None:
         """Ask the nodes that may vote, over these connections."""
-        pending = asking.ask(usable, now)
-        asking.unheard.update({place: usable[place] for place in pending})
-        for place in self._connections.put(pending, self._loop):
-            asking.unheard.pop(place, None)
-            asking.not_sent(place, None)
+        pending = exchange.ask(usable, now)
+        exchange.unheard.update({index: usable[index] for index in pending})
+        for index in self._connections.put(pending, self._loop):
+            exchange.unheard.pop(index, None)
+            exchange.not_sent(index, None)
 
-    def connected(self, asking: Round, place: int, connection: Connection | None) -> None:
+    def connected(self, exchange: Exchange, index: int, connection: Connection | None) -> None:
         """Ask a node that has a connection at last; None: it could not be had.
 
         What is over by now is asked no more; but undoing is never over.
         """
-        asking.coming -= {place}
-        if asking.is_open or asking.undoing:
+        exchange.coming -= {index}
+        if exchange.is_open or exchange.undoing:
             if connection is None:
-                asking.unreachable(place)
+                exchange.unreachable(index)
             else:
-                asking.votes[place] = None
-                self._put(asking, {place: connection}, time.monotonic())
-        if asking.is_open:
-            self.follow(asking, asking.verdict())
+                exchange.votes[index] = None
+                self._put(exchange, {index: connection}, time.monotonic())
+        if exchange.is_open:
+            self.follow(exchange, exchange.verdict())
 
     # -- hearing --------------------------------------------------------------------------------
 
-    def follow(self, asking: Round, verdict: Verdict) -> None:
-        """End a round when it is enough; set the timer when a moment more is worth it."""
+    def follow(self, exchange: Exchange, verdict: Verdict) -> None:
+        """End an exchange when it is enough; set the timer when a moment more is worth it."""
         if verdict is OVER:
-            self._end(asking)
-        elif asking.lingering:
+            self._end(exchange)
+        elif exchange.lingering:
             # Those that were begun later in the tick linger for less, so that all end at once.
-            last = self.rounds[-1] if self.rounds else asking
-            due = asking.lingers_until - (last.start - asking.start)
+            last = self.exchanges[-1] if self.exchanges else exchange
+            due = exchange.lingers_until - (last.start - exchange.start)
             if due < self._due:
                 self._look_at(due)
 
-    def _end(self, asking: Round) -> None:
-        for place in tuple(asking.coming):
-            connection = self._connections.by_place[place]
+    def _end(self, exchange: Exchange) -> None:
+        for index in tuple(exchange.coming):
+            connection = self._connections.by_index[index]
             silent = self._listening.silence(connection.sign) if self._listening else 0.0
-            connection.forgo(asking, silent=asking.is_silent(silent))
-            asking.unreachable(place)
-        asking.end()
+            connection.forgo(exchange, silent=exchange.is_silent(silent))
+            exchange.unreachable(index)
+        exchange.end()
         self._open -= 1
         if self._open <= 0:
             self._tidy()
 
     def _tidy(self) -> None:
-        """Forget the rounds that nobody waits for."""
+        """Forget the exchanges that nobody waits for."""
         if not self._unwritten:
-            self.rounds = [each for each in self.rounds if each.is_open]
-            self._open = len(self.rounds)
-            if not self.rounds:
+            self.exchanges = [each for each in self.exchanges if each.is_open]
+            self._open = len(self.exchanges)
+            if not self.exchanges:
                 cancel(self._timer)
 
     # -- time -----------------------------------------------------------------------------------
@@ -729,52 +737,54 @@ class Batch:
         self._late += now - when
         if self._listening is not None:
             self._listening.waited_for(max(0.0, when - self._since), self._since)
-        self.leave()
+        self.flush()
         self._tidy()
         silence: dict[Connection, float] = {}
         due = math.inf
-        for asking in tuple(self.rounds):
-            if asking.is_open:
-                due = min(due, self._look(asking, now, silence))
+        for exchange in tuple(self.exchanges):
+            if exchange.is_open:
+                due = min(due, self._look(exchange, now, silence))
         self._tidy()
-        if self.rounds:
+        if self.exchanges:
             self._look_at(due)
 
-    def _look(self, asking: Round, now: float, silence: dict[Connection, float]) -> float:
-        """Return the ``time.monotonic`` when to look at a round again; end it if that is now."""
+    def _look(self, exchange: Exchange, now: float, silence: dict[Connection, float]) -> float:
+        """Return the ``time.monotonic`` of the next look at an exchange; end it if that is now."""
         timeout = self._connections.timeout
-        if not asking.lingering:
-            due = asking.start + timeout
+        if not exchange.lingering:
+            due = exchange.start + timeout
             if due > now:
                 return due
             left = 0.0
-            if now < asking.start + PATIENCE * timeout + self._late:
-                left = max(self._handshake_left(asking), self._reply_left(asking, now, silence))
-            if not asking.is_open:  # ended by what was read
+            if now < exchange.start + PATIENCE * timeout + self._late:
+                left = max(self._handshake_left(exchange), self._reply_left(exchange, now, silence))
+            if not exchange.is_open:  # ended by what was read
                 return math.inf
             if left > 0:
                 return now + left
-        if asking.lingering and asking.lingers_until > now:
-            return asking.lingers_until
-        self._end(asking)
+        if exchange.lingering and exchange.lingers_until > now:
+            return exchange.lingers_until
+        self._end(exchange)
         return math.inf
 
-    def _handshake_left(self, asking: Round) -> float:
+    def _handshake_left(self, exchange: Exchange) -> float:
         """Return for how many seconds more to wait for a connection."""
         if self._listening is None:
             return 0.0
         listening, left = self._listening, 0.0
-        for place in asking.coming:
-            silent = listening.silence(self._connections.by_place[place].sign)
-            left = max(left, asking.handshake_left(place, listening.seconds, silent))
+        for index in exchange.coming:
+            silent = listening.silence(self._connections.by_index[index].sign)
+            left = max(left, exchange.handshake_left(index, listening.seconds, silent))
         return listening.part(left) if left > 0 else 0.0
 
-    def _reply_left(self, asking: Round, now: float, silence: dict[Connection, float]) -> float:
+    def _reply_left(
+        self, exchange: Exchange, now: float, silence: dict[Connection, float]
+    ) -> float:
         """Return for how many seconds more to wait for a reply."""
         left = 0.0
-        for place, connection in tuple(asking.unheard.items()):
+        for index, connection in tuple(exchange.unheard.items()):
             if connection not in silence:
-                each = self._connections.by_place[place]
+                each = self._connections.by_index[index]
                 silence[connection] = each.silence(connection, now, self._loop)
             left = max(left, self._connections.timeout - silence[connection])
         return left
@@ -829,7 +839,7 @@ class TimerHeap:
         try:
             while self._timers:
                 when, _, batch = self._timers[0]
-                over = batch is None or not batch.rounds
+                over = batch is None or not batch.exchanges
                 if when > now and not over:
                     return
                 try:

@@ -206,11 +206,11 @@ class MemoryNode:
                     self.waits[target.entries[which]] = int(self.clock()) + request.waits
                 once = ONCE.fullmatch(value)
                 refused = "ONCE" if once else "DONE" if DONE.fullmatch(value) else "HELD"
-                told = [self.pttl(key), label_in(value), owner_of(value), which]
+                holder = [self.pttl(key), label_in(value), owner_of(value), which]
                 if request.slots:
                     left = self._of_slots(target, request.slots, request.waits, reserved=-3)
-                    return [refused, *told, left]
-                return [refused, *told, *([once["at"]] if once else ())]
+                    return [refused, *holder, left]
+                return [refused, *holder, *([once["at"]] if once else ())]
         now, fields = self.clock(), target.fields
         number = max(
             min(request.wish, int(now * 1000) + request.slack),
@@ -528,7 +528,7 @@ class MemoryPlaces:
 
     def open(self, effect: BlockOnNode) -> MemoryPlace:
         """Take a place, for a thread; see ``Places``."""
-        return MemoryPlace(self._nodes[effect.place], effect, self._lock)
+        return MemoryPlace(self._nodes[effect.node_index], effect, self._lock)
 
     def aopen(
         self,
@@ -547,11 +547,11 @@ class MemoryPlace(Place):
     """A waiter's place in a queue of one node, until it is woken or leaves."""
 
     def __init__(self, node: MemoryNode, effect: BlockOnNode, lock: threading.RLock) -> None:
-        super().__init__(effect.place)
+        super().__init__(effect.node_index)
         self._node = node
-        queues = enumerate(effect.ticket.queues)
+        queues = enumerate(effect.waiter.queues)
         self._takes = [(queue, partial(self._take, which=which)) for which, queue in queues]
-        self._ticket = weakref.ref(effect.ticket)
+        self._waiter = weakref.ref(effect.waiter)
         self._lock = lock
         self._wakeup, self._which = "", 0
         self._woken = Latch()
@@ -566,7 +566,7 @@ class MemoryPlace(Place):
 
         Also if it was woken by another list.
         """
-        if self._ticket() is None or self._wakeup:
+        if self._waiter() is None or self._wakeup:
             return False
         self._which = which
         self._wakeup = wakeup  # first: a loop that begins to watch from here on finds it
@@ -580,8 +580,8 @@ class MemoryPlace(Place):
         return True
 
     def _tell(self) -> None:
-        if self.told is not None:
-            self.told()
+        if self.then is not None:
+            self.then()
 
     def outcome(self) -> Wakeup | None:
         """Return the outcome; None while the place is kept."""
@@ -592,7 +592,7 @@ class MemoryPlace(Place):
         self._woken.wait(seconds)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have ``told`` called in an event loop."""
+        """Have ``then`` called in an event loop."""
         self._loop = loop
 
     def withdraw(self, *, looped: bool) -> bool:  # noqa: ARG002 - others need it

@@ -35,8 +35,8 @@ from django_redlock.interruption import LOOK, Latch, first, when_forgotten
 
 from .background import new_poll
 from .connection import OnWire, PlainCommand, nobody, packed
+from .exchange import HANDSHAKE
 from .faults import LEFT_QUEUE
-from .round import HANDSHAKE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -78,28 +78,28 @@ class LocalQueue:
         waiters = [waiter() for queue in queues for waiter in queue]
         return Counter(waiter.template for waiter in waiters if waiter is not None)
 
-    def join(self, ticket: Waiter, call: Call) -> bool:
+    def join(self, waiter: Waiter, call: Call) -> bool:
         """Join the queue; return whether as the first. Else ``call`` is called when that is so."""
-        forgotten = functools.partial(self._remove, ticket.queue)
+        forgotten = functools.partial(self._remove, waiter.queue)
         with self._changing:
-            self._forget_gone(ticket.queue)
-            queue = self.queues.setdefault(ticket.queue, {})
+            self._forget_gone(waiter.queue)
+            queue = self.queues.setdefault(waiter.queue, {})
             alone = not queue
-            queue[weakref.ref(ticket, forgotten)] = None if alone else call
+            queue[weakref.ref(waiter, forgotten)] = None if alone else call
             return alone
 
-    def is_first(self, ticket: Waiter) -> bool:
+    def is_first(self, waiter: Waiter) -> bool:
         """Return whether it is the first."""
         with self._changing:
-            self._forget_gone(ticket.queue)
-            return first(self.queues.get(ticket.queue, ())) == weakref.ref(ticket)
+            self._forget_gone(waiter.queue)
+            return first(self.queues.get(waiter.queue, ())) == weakref.ref(waiter)
 
-    def leave(self, ticket: Waiter) -> None:
+    def leave(self, waiter: Waiter) -> None:
         """Leave the queue, and call the one that is first then.
 
         May be called again, where that was interrupted.
         """
-        self._remove(ticket.queue, weakref.ref(ticket))
+        self._remove(waiter.queue, weakref.ref(waiter))
 
     def _forget_gone(self, name: str) -> None:
         """Drop the first ones that are forgotten, and have not left."""
@@ -141,13 +141,13 @@ class Place(ABC):
     Attributes:
         index: the node's, in its group.
         pid: of the process that has it.
-        told: called, in the event loop that watches, when there is an outcome.
+        then: called, in the event loop that watches, when there is an outcome.
     """
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.pid = os.getpid()
-        self.told: Callable[[], object] | None = None
+        self.then: Callable[[], object] | None = None
 
     @abstractmethod
     def outcome(self) -> Wakeup | None:
@@ -159,7 +159,7 @@ class Place(ABC):
 
     @abstractmethod
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have an event loop call ``told``."""
+        """Have an event loop call ``then``."""
 
     @abstractmethod
     def withdraw(self, *, looped: bool) -> bool:
@@ -222,25 +222,25 @@ class Waiters:
 
     # -- rules ----------------------------------------------------------------------------------
 
-    def _enter(self, ticket: Waiter, place: Place) -> None:
-        """Note a new place; when the ticket is forgotten, the place is given up."""
-        ticket.blocked = place
-        when_forgotten(ticket, place.abandon)
+    def _enter(self, waiter: Waiter, place: Place) -> None:
+        """Note a new place; when the waiter is forgotten, the place is given up."""
+        waiter.blocked = place
+        when_forgotten(waiter, place.abandon)
 
-    def _came(self, ticket: Waiter, place: Place) -> Wakeup:
+    def _came(self, waiter: Waiter, place: Place) -> Wakeup:
         """Return what the wait has brought; where that is something, the place is given up.
 
-        A wake-up stays with the ticket, to be found again when an interruption makes it leave.
+        A wake-up stays with the waiter, to be found again when an interruption makes it leave.
         """
         outcome = place.outcome()
         if outcome is None:
             return Wakeup()
         place.end()
         if outcome.wakeup:
-            ticket.which = outcome.which
-            self.local.leave(ticket)
+            waiter.which = outcome.which
+            self.local.leave(waiter)
         else:
-            ticket.blocked = None
+            waiter.blocked = None
         return outcome
 
     # -- threads --------------------------------------------------------------------------------
@@ -252,36 +252,36 @@ class Waiters:
         if isinstance(effect, BlockOnNode):
             return self._block(effect)
         try:
-            return self._withdraw(effect.ticket)
+            return self._withdraw(effect.waiter)
         finally:
-            self.local.leave(effect.ticket)
+            self.local.leave(effect.waiter)
 
     def _join(self, effect: JoinQueue) -> bool:
         first, end = Latch(), time.monotonic() + effect.seconds
-        if self.local.join(effect.ticket, first.set):
+        if self.local.join(effect.waiter, first.set):
             return True
         while (left := end - time.monotonic()) > 0:
             # A waiter that leaves calls the next, unless it was interrupted.
-            if first.wait(min(left, LOOK)) or self.local.is_first(effect.ticket):
+            if first.wait(min(left, LOOK)) or self.local.is_first(effect.waiter):
                 return True
         return first.is_set()
 
     def _block(self, effect: BlockOnNode) -> Wakeup:
-        place = _place_of(effect.ticket)
-        if place is None or place.index != effect.place:
-            wakeup = self._withdraw(effect.ticket)
+        place = _place_of(effect.waiter)
+        if place is None or place.index != effect.node_index:
+            wakeup = self._withdraw(effect.waiter)
             if wakeup:
-                return Wakeup(wakeup, which=effect.ticket.which)
+                return Wakeup(wakeup, which=effect.waiter.which)
             place = self._places.open(effect)
             if place is None:
                 return Wakeup(broken=True)
-            self._enter(effect.ticket, place)
+            self._enter(effect.waiter, place)
         place.wait(effect.seconds)
-        return self._came(effect.ticket, place)
+        return self._came(effect.waiter, place)
 
-    def _withdraw(self, ticket: Waiter) -> str:
-        """Give the ticket's place up, if it has one; return the wake-up that has come there."""
-        place, ticket.blocked = _place_of(ticket), None
+    def _withdraw(self, waiter: Waiter) -> str:
+        """Give the waiter's place up, if it has one; return the wake-up that has come there."""
+        place, waiter.blocked = _place_of(waiter), None
         if place is None:
             return ""
         try:
@@ -289,7 +289,7 @@ class Waiters:
                 place.wait(self._timeout)
         finally:
             place.end()
-        return _wakeup_at(place, ticket)
+        return _wakeup_at(place, waiter)
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -303,26 +303,26 @@ class Waiters:
         elif isinstance(effect, BlockOnNode):
             self._ablock(effect, once, loop)
         else:
-            self.local.leave(effect.ticket)
-            self._awithdraw(effect.ticket, loop, once)
+            self.local.leave(effect.waiter)
+            self._awithdraw(effect.waiter, loop, once)
         return done
 
     def _ajoin(self, effect: JoinQueue, once: _Once, loop: asyncio.AbstractEventLoop) -> None:
-        # Weakly, so that the ticket of a task that is dropped is forgotten.
-        ticket = weakref.ref(effect.ticket)
+        # Weakly, so that the waiter of a task that is dropped is forgotten.
+        waiter = weakref.ref(effect.waiter)
 
         def call() -> None:
             loop.call_soon_threadsafe(once, True)  # noqa: FBT003 - the future's result
 
         def look() -> None:
             """Look, for the one before may have been kept from the call."""
-            waiter = ticket()
-            if waiter is not None and not once.over:
+            living = waiter()
+            if living is not None and not once.over:
                 loop.call_later(SELDOM, look)
-                if self.local.is_first(waiter):
+                if self.local.is_first(living):
                     once(True)  # noqa: FBT003 - as above
 
-        if self.local.join(effect.ticket, call):
+        if self.local.join(effect.waiter, call):
             once(True)  # noqa: FBT003 - as above
             return
         loop.call_later(SELDOM, look)
@@ -330,8 +330,8 @@ class Waiters:
             once.after(loop, effect.seconds, result=False)
 
     def _ablock(self, effect: BlockOnNode, once: _Once, loop: asyncio.AbstractEventLoop) -> None:
-        place = _place_of(effect.ticket)
-        if place is not None and place.index == effect.place:
+        place = _place_of(effect.waiter)
+        if place is not None and place.index == effect.node_index:
             self._await(effect, place, once, loop)
             return
 
@@ -339,76 +339,76 @@ class Waiters:
             if place is None:
                 once(Wakeup(broken=True))
                 return
-            self._enter(effect.ticket, place)
+            self._enter(effect.waiter, place)
             place.watch(loop)
             self._await(effect, place, once, loop)
 
         def moved(wakeup: str) -> None:
             if wakeup:
-                once(Wakeup(wakeup, which=effect.ticket.which))
+                once(Wakeup(wakeup, which=effect.waiter.which))
                 return
             seconds = self._places.aopen(effect, loop, wanted=lambda: not once.over, then=opened)
             once.after(loop, seconds, result=Wakeup(broken=True))
 
-        self._awithdraw(effect.ticket, loop, moved)
+        self._awithdraw(effect.waiter, loop, moved)
 
     def _await(
         self, effect: BlockOnNode, place: Place, once: _Once, loop: asyncio.AbstractEventLoop
     ) -> None:
-        waiter = weakref.ref(effect.ticket)
+        reference = weakref.ref(effect.waiter)
 
-        def told() -> None:
-            ticket = waiter()
-            if ticket is not None:
-                once(self._came(ticket, place))
+        def came() -> None:
+            waiter = reference()
+            if waiter is not None:
+                once(self._came(waiter, place))
 
-        place.told = told
+        place.then = came
         if place.outcome() is not None:
-            told()
+            came()
         else:
             once.after(loop, effect.seconds, result=Wakeup())
 
     def _awithdraw(
-        self, ticket: Waiter, loop: asyncio.AbstractEventLoop, then: Callable[[str], object]
+        self, waiter: Waiter, loop: asyncio.AbstractEventLoop, then: Callable[[str], object]
     ) -> None:
-        """Give the ticket's place up, if it has one; ``then`` is told the wake-up that came."""
-        place, ticket.blocked = _place_of(ticket), None
+        """Give the waiter's place up, if it has one; ``then`` is told the wake-up that came."""
+        place, waiter.blocked = _place_of(waiter), None
         if place is None:
             then("")
             return
 
         def over() -> None:
-            place.told = None
+            place.then = None
             place.end()
-            then(_wakeup_at(place, ticket))
+            then(_wakeup_at(place, waiter))
 
         if not place.withdraw(looped=True):
             over()
             return
         timer = loop.call_later(self._timeout, over)
 
-        def told() -> None:
+        def came() -> None:
             timer.cancel()
             over()
 
-        place.told = told
+        place.then = came
 
 
-def _place_of(ticket: Waiter) -> Place | None:
-    """The ticket's place, unless it is the parent's, from which this child was forked.
+def _place_of(waiter: Waiter) -> Place | None:
+    """The waiter's place, unless it is the parent's, from which this child was forked.
 
-    The ticket itself has it, so no table keeps a place whose ticket is gone.
+    The waiter itself has it, so no table keeps a place whose waiter is gone.
     """
-    place: Place | None = ticket.blocked
+    place: Place | None = waiter.blocked
     return place if place is not None and place.pid == os.getpid() else None
 
 
-def _wakeup_at(place: Place, ticket: Waiter) -> str:
-    """Return the wake-up that has come, of which the ticket is told in which list it was."""
+def _wakeup_at(place: Place, waiter: Waiter) -> str:
+    """Return the wake-up that has come, of which the waiter is told in which list it was."""
     outcome = place.outcome()
     if outcome is None or not outcome.wakeup:
-        return ""  # the ticket may have another slot in mind, which is free
-    ticket.which = outcome.which
+        return ""  # the waiter may have another slot in mind, which is free
+    waiter.which = outcome.which
     return outcome.wakeup
 
 
@@ -467,7 +467,7 @@ class NodePlaces:
 
     def open(self, effect: BlockOnNode) -> BlockedConnection | None:
         """Take a place, for a thread; see ``Places``."""
-        node, now = self._nodes[effect.place], time.monotonic()
+        node, now = self._nodes[effect.node_index], time.monotonic()
         connection = node.take(now)  # the thread needs its link when it is woken
         if connection is None and (attempt := node.open(now, urgent=True)) is not None:
             attempt.done.wait(self._connecting)
@@ -488,7 +488,7 @@ class NodePlaces:
         then: Callable[[BlockedConnection | None], object],
     ) -> float:
         """Take a place, for a task; see ``Places``."""
-        node = self._nodes[effect.place]
+        node = self._nodes[effect.node_index]
 
         def connected(connection: Connection | None) -> None:
             if connection is None:
@@ -523,7 +523,7 @@ class BlockedConnection(Place):
         put: Callable[[int, OnWire], bool],
         threads: Threads,
     ) -> None:
-        super().__init__(effect.place)
+        super().__init__(effect.node_index)
         self.connection = connection
         self.vote: Vote | None = None
         self._node = node
@@ -531,7 +531,7 @@ class BlockedConnection(Place):
         self._threads = threads
         self._given = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        queues = effect.ticket.queues
+        queues = effect.waiter.queues
         data = packed("BLPOP", *queues, f"{max(LEAST, effect.longest):.3f}")
         pending = PlainCommand(Command.BLOCK, "\0".join(queues).encode(), data, self._hear)
         if not connection.send(pending) and self.vote is None:
@@ -559,7 +559,7 @@ class BlockedConnection(Place):
             self.connection.read()
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have an event loop wait, which calls ``told``."""
+        """Have an event loop wait, which calls ``then``."""
         if self.vote is not None:
             return  # the connection has ended, and its socket's number may be another's by now
         self._loop, self.connection.looped = loop, True
@@ -569,8 +569,8 @@ class BlockedConnection(Place):
         self.connection.read()
         if self.vote is not None:
             self.end()
-            if self.told is not None:
-                self.told()
+            if self.then is not None:
+                self.then()
 
     def withdraw(self, *, looped: bool) -> bool:
         """Have the node answer now: told over another connection, if there is one."""

@@ -6,7 +6,7 @@ back when its request is over; taking and putting are one step each, and nothing
 * **The undo goes behind its grant.** A grant of which a node has not replied is in ``late``, with
   the number of its link; its undo takes that link. Where another call has the link at that moment,
   the undo takes any: a node that is late may then keep the names until their ttl is over.
-* **A heal goes nowhere beside a grant.** It asks ``late`` as well, and never a link (``Round``).
+* **A heal goes nowhere beside a grant.** It asks ``late`` as well, and never a link (``Exchange``).
 * **An interrupted link** (``torn``) serves the undo of the same request, and is closed.
 * A thread of the background reads for links that owe replies to undos.
 * Where a caller needs one connection, as an event loop does, and the node has no idle one, a link
@@ -26,10 +26,10 @@ from django_redlock.interruption import drain
 
 from .background import WorkerThreads
 from .connection import Connection
+from .exchange import Exchange, LateExchanges
 from .faults import TAKES_NO_MORE
 from .link import Link
 from .node import LONGEST_TORN, SETTLE_EVERY, SPARE, SentUndo, Undo
-from .round import LateRounds, Round
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ class Threads:
         owing: of these, those that may have to undo a grant of which a node has not replied: other
             requests take them last.
         torn: the links that an interruption has put out of step, by the nonce of the request.
-        late: the rounds of threads and tasks to which not all nodes have replied.
+        late: the exchanges of threads and tasks to which not all nodes have replied.
         threads: what reads for links that owe replies.
     """
 
@@ -65,29 +65,29 @@ class Threads:
         self.idle: dict[int, Link] = {}
         self.owing: dict[int, Link] = {}
         self.torn: dict[str, Link] = {}
-        self.late = LateRounds()
+        self.late = LateExchanges()
         self.threads = WorkerThreads()
 
     def ask(self, request: Request) -> list[Vote]:
         """Put a request to the nodes; return one vote for each, in order."""
-        asking, link = Round(self.nodes, request, self.timeout, late=self.late), None
+        exchange, link = Exchange(self.nodes, request, self.timeout, late=self.late), None
         try:
-            link = self._take(asking)
-            votes = link.carry(asking)
+            link = self._take(exchange)
+            votes = link.carry(exchange)
         except BaseException:  # rule: an interrupted stream serves for undoing, nothing else
             if link is not None:
-                self._tear(link, asking)
+                self._tear(link, exchange)
             raise
-        self._put_back(link, asking)
+        self._put_back(link, exchange)
         return votes
 
     # -- links ----------------------------------------------------------------------------------
 
-    def _take(self, asking: Round) -> Link:
-        """Return the link for a round: of an undo, the one of its grant."""
-        if asking.undoing:
-            nonce = asking.request.nonce
-            link = self._behind(asking, self.torn.pop(nonce, None))
+    def _take(self, exchange: Exchange) -> Link:
+        """Return the link for an exchange: of an undo, the one of its grant."""
+        if exchange.undoing:
+            nonce = exchange.request.nonce
+            link = self._behind(exchange, self.torn.pop(nonce, None))
             if link is not None:
                 return link
         for links in self.idle, self.owing:
@@ -97,21 +97,21 @@ class Threads:
                 continue
         return Link(next(self._numbers), self.nodes, self.timeout)
 
-    def _behind(self, asking: Round, torn: Link | None) -> Link | None:
+    def _behind(self, exchange: Exchange, torn: Link | None) -> Link | None:
         """Return the link of the grant that is undone; undo what others were asked behind that."""
-        behind = self.late.pop(asking.request.nonce, None)
+        behind = self.late.pop(exchange.request.nonce, None)
         if not behind:
             return torn
         link = torn or next((link for each in behind if (link := self._pop(each.link))), None)
-        asking.behind = [each for each in behind if link is None or each.link != link.number]
-        if asking.behind:
-            self.undo_behind(asking)
+        exchange.behind = [each for each in behind if link is None or each.link != link.number]
+        if exchange.behind:
+            self.undo_behind(exchange)
         return link
 
     def _pop(self, number: int) -> Link | None:
         return self.idle.pop(number, None) or self.owing.pop(number, None)
 
-    def _put_back(self, link: Link, asking: Round) -> None:
+    def _put_back(self, link: Link, exchange: Exchange) -> None:
         if link.torn:
             link.close()
         elif len(self.idle) + len(self.owing) >= SPARE:
@@ -119,48 +119,48 @@ class Threads:
         elif not link.owing:
             self.idle[link.number] = link
         else:
-            (self.owing if asking.command in TAKING else self.idle)[link.number] = link
-            if asking.command in UNDO:
+            (self.owing if exchange.command in TAKING else self.idle)[link.number] = link
+            if exchange.command in UNDO:
                 self._attend_soon()
 
-    def _tear(self, link: Link, asking: Round) -> None:
+    def _tear(self, link: Link, exchange: Exchange) -> None:
         """Keep a link for the undo that follows an interruption."""
-        link.tear(asking)
-        self.torn[asking.request.nonce] = link
+        link.tear(exchange)
+        self.torn[exchange.request.nonce] = link
         self._attend_soon()
 
-    def undo_behind(self, asking: Round) -> None:
+    def undo_behind(self, exchange: Exchange) -> None:
         """Send an undo behind what others were asked, to which nodes have not replied.
 
         It is written over an idle link, over the connection of a silent node, or by the loop of
-        another task. The round does not wait for these nodes. Where the link is busy, or the loop
-        is closed, the round asks the node itself.
+        another task. The exchange does not wait for these nodes. Where the link is busy, or the
+        loop is closed, the exchange asks the node itself.
         """
-        sent = [self._send_behind(asking, each) for each in asking.behind]
+        sent = [self._send_behind(exchange, each) for each in exchange.behind]
         if any(sent):
-            asking.usual = b""  # from here on it does not go to all nodes
+            exchange.usual = b""  # from here on it does not go to all nodes
             self._attend_soon()
 
-    def _send_behind(self, asking: Round, late: Round) -> list[int]:
+    def _send_behind(self, exchange: Exchange, late: Exchange) -> list[int]:
         link, home = self._pop(late.link), late.home() if late.home else None
-        undo, now, sent = Undo(asking.request, asking.start), time.monotonic(), []
-        for place, reference in tuple(late.missing.items()):
+        undo, now, sent = Undo(exchange.request, exchange.start), time.monotonic(), []
+        for index, reference in tuple(late.missing.items()):
             connection = reference()
-            if connection is None or connection.fault or asking.votes[place] is not None:
+            if connection is None or connection.fault or exchange.votes[index] is not None:
                 continue
-            node = self.nodes[place]
+            node = self.nodes[index]
             owed, silent = SentUndo(undo, node, now), node.take_silent(connection)
-            if silent or (link is not None and connection is link.connections.get(place)):
+            if silent or (link is not None and connection is link.connections.get(index)):
                 if not connection.send(owed):
-                    asking.keep(place)
+                    exchange.keep(index)
                 if silent:
                     node.stall(connection, now)
                 elif connection.unsent:
                     connection.close(TAKES_NO_MORE)
-            elif home is None or not home.send_behind(place, owed):
+            elif home is None or not home.send_behind(index, owed):
                 continue
-            sent.append(place)
-            asking.lose(place, because(ReasonCode.GRANT_UNANSWERED), sent=True)
+            sent.append(index)
+            exchange.lose(index, because(ReasonCode.GRANT_UNANSWERED), sent=True)
         if link is not None:
             link.owing = True
             self.idle[link.number] = link

@@ -176,6 +176,6 @@ def test_a_late_mark_is_removed_behind_itself(patient_nodes, way):
 
 def test_a_removal_may_overtake_a_mark_whose_link_is_forgotten(patient_nodes, monkeypatch):
     """The variant that may send it over another link: the test above can fail."""
-    monkeypatch.setattr("django_redlock.nodes.round.TAKING", frozenset())
+    monkeypatch.setattr("django_redlock.nodes.exchange.TAKING", frozenset())
     with pytest.raises(AssertionError, match="is_late"):
         late_marks(patient_nodes)

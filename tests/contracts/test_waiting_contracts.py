@@ -292,7 +292,7 @@ def test_who_waits_does_not_poll(patient_nodes, settings, monkeypatch):
     """Twenty threads that wait send looks, of one of them, two a second at most."""
     # Where the machine stalls, a look waits for the node on which the waiter is blocked: without
     # its reply the waiter goes to the next node, which ends one BLPOP.
-    monkeypatch.setattr("django_redlock.nodes.round.LEAST_WORTH", 3600.0)  # as for NODE_TIMEOUT
+    monkeypatch.setattr("django_redlock.nodes.exchange.LEAST_WORTH", 3600.0)  # as for NODE_TIMEOUT
     alias = patient_nodes.settings(MAX_TTL=60, RESTART_GUARD=False, NODE_TIMEOUT=5)
     settings.REDLOCK = {"default": alias}
     held = redlock("name", renew=False).acquire()
@@ -394,8 +394,8 @@ class Overtaken(MemoryPlace):
 
 def test_a_wake_up_is_heard_by_a_loop_that_begins_to_watch():
     """What a release brings meanwhile is there when the loop looks: nobody would tell it."""
-    ticket = Waiter("queue", "name")
-    place = Overtaken(MemoryNode(), BlockOnNode(ticket, 0, 1.0, 1.0), threading.RLock())
+    waiter = Waiter("queue", "name")
+    place = Overtaken(MemoryNode(), BlockOnNode(waiter, 0, 1.0, 1.0), threading.RLock())
     assert place._take("f" * 32)
     assert place.heard
 

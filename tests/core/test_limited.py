@@ -261,9 +261,9 @@ def test_a_refused_caller_blocks_on_all_slots_without_another_look():
     table.talk(table.take(wait=5), FULL, Wakeup(WORD, which=1), 5)
     assert table.commands == ["grant", "grant"]
     (block,) = table.blocks
-    assert block.ticket.queues == tuple(f"redlock:queue:{entry_of('a', i)}" for i in range(3))
-    assert block.ticket.queue not in {*block.ticket.queues, "redlock:queue:a"}
-    assert block.place == table.policy.target(["a"]).queue_nodes[0]
+    assert block.waiter.queues == tuple(f"redlock:queue:{entry_of('a', i)}" for i in range(3))
+    assert block.waiter.queue not in {*block.waiter.queues, "redlock:queue:a"}
+    assert block.node_index == table.policy.target(["a"]).queue_nodes[0]
     assert grants(table)[0].waits == 1500
 
 
@@ -285,7 +285,7 @@ def woken_by(steps: Any, which: int) -> Any:
             effect: Effect = steps.send(reply)
         except StopIteration as stop:
             return stop.value
-        waiter = effect.ticket if isinstance(effect, JoinQueue) else waiter
+        waiter = effect.waiter if isinstance(effect, JoinQueue) else waiter
         reply = yield effect
         if (isinstance(reply, Wakeup) and reply.wakeup) or (
             isinstance(effect, LeaveQueue) and reply
@@ -319,7 +319,7 @@ def test_an_interrupted_waiter_passes_its_wake_up_on_to_the_list_of_its_slot():
     steps, which = table.take(wait=9), 2
     joins = steps.send(table._votes(steps.send(None), FULL))
     steps.send(True)
-    joins.ticket.which = which  # as the wake-up comes
+    joins.waiter.which = which  # as the wake-up comes
     leaves = steps.throw(KeyboardInterrupt)
     assert isinstance(leaves, LeaveQueue)
     passes_on = steps.send(WORD)
@@ -350,7 +350,7 @@ def test_a_look_goes_to_all_nodes_and_is_about_all_slots():
     table.talk(table.take(wait=9), FULL, *words)
     looks = [ask for ask in table.asked if ask.command is Command.LOOK]
     assert [look.slots for look in looks] == [3, 3]
-    assert len({block.place for block in table.blocks}) == 1
+    assert len({block.node_index for block in table.blocks}) == 1
     assert table.wished[-1] == 1
 
 

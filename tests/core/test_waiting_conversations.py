@@ -62,7 +62,7 @@ def test_who_was_refused_stands_without_another_look() -> None:
     table.talk(table.acquire(wait=5), Held(0.3), Wakeup(WORD), 5)
     assert table.commands == ["grant", "grant"]
     (block,) = table.blocks
-    assert block.place == place(table)
+    assert block.node_index == place(table)
     assert block.seconds == pytest.approx(0.301)
     assert grants(table)[0].waits == 1500  # milliseconds for which that is noted
 
@@ -73,7 +73,7 @@ def test_names_spread_over_the_nodes() -> None:
     for name in "abcdefghijklmnopqrstuvwxyz":
         table = Table(5)
         table.talk(table.acquire(name, wait=5), NO, Wakeup(WORD), 5)
-        places[name] = table.blocks[0].place
+        places[name] = table.blocks[0].node_index
         assert places[name] == place(table, name)
     assert set(places.values()) == set(range(5))
 
@@ -85,8 +85,8 @@ def test_looks_after_the_first_stand_go_to_all_nodes() -> None:
     looks = [ask for ask in table.asked if ask.command is Command.LOOK]
     assert len(looks) == 4
     assert [to(look) for look in looks] == [{0, 1, 2, 3, 4}] * 4
-    assert {block.place for block in table.blocks} == {place(table)}
-    assert {id(block.ticket) for block in table.blocks} == {id(table.blocks[0].ticket)}
+    assert {block.node_index for block in table.blocks} == {place(table)}
+    assert {id(block.waiter) for block in table.blocks} == {id(table.blocks[0].waiter)}
     assert all(look.keys == ("redlock:waits", "redlock:lock:a") for look in looks)
 
 
@@ -98,13 +98,13 @@ def test_a_queue_whose_node_is_gone_moves_to_the_next(gone: str) -> None:
     ballot: list[object] = [Held(9.0)] * 5
     ballot[first] = gone
     table.talk(table.acquire(wait=50), ballot, *_moved(first, gone), 5)
-    assert {block.place for block in table.blocks} == {second}
+    assert {block.node_index for block in table.blocks} == {second}
 
     table = Table(5)
     looked: list[object] = [Seen(9.0)] * 5
     looked[first] = LOST
     table.talk(table.acquire(wait=50), Held(9.0), Wakeup(), looked, Wakeup(WORD), 5)
-    assert [block.place for block in table.blocks] == [first, second]
+    assert [block.node_index for block in table.blocks] == [first, second]
 
 
 def _moved(first: int, gone: str) -> list[object]:
@@ -121,7 +121,7 @@ def test_nobody_stands_where_the_holder_has_nothing() -> None:
     ballot: list[object] = [Held(9.0)] * 5
     ballot[first] = 5
     table.talk(table.acquire(wait=5), ballot, 0, Wakeup(WORD), 5)
-    assert [block.place for block in table.blocks] == [(first + 1) % 5]
+    assert [block.node_index for block in table.blocks] == [(first + 1) % 5]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_node_that_did_not_refuse_us_is_no_reason_to_try_again(silent: int) ->
         ballot[(first + i) % 5], looked[(first + i) % 5] = LOST, Seen(0.0)
     table.talk(table.acquire(wait=5), ballot, 0, *[looked] * (silent + 1), Wakeup(WORD), 5)
     assert len(grants(table)) == 2
-    assert [block.place for block in table.blocks] == [(first + silent) % 5]
+    assert [block.node_index for block in table.blocks] == [(first + silent) % 5]
 
 
 @pytest.mark.parametrize("free", [2, 3])
@@ -183,7 +183,7 @@ def test_of_several_names_the_one_that_was_refused_is_waited_for() -> None:
     ask = steps.send(None)
     line = steps.send(ballot)
     assert isinstance(line, JoinQueue)
-    assert line.ticket.queue == "redlock:queue:b"
+    assert line.waiter.queue == "redlock:queue:b"
     look = steps.send(True)
     assert (look.target.names[look.which], to(look)) == ("b", set(range(5)))
     for _ in range(2):
@@ -191,7 +191,7 @@ def test_of_several_names_the_one_that_was_refused_is_waited_for() -> None:
         if isinstance(look, BlockOnNode):
             break
     assert isinstance(look, BlockOnNode)
-    assert look.place == (first + 1) % 5
+    assert look.node_index == (first + 1) % 5
     assert ask.keys[3:] == ("redlock:lock:a", "redlock:lock:b")
 
 

@@ -27,8 +27,8 @@ from django_redlock.inspection.survey import survey
 from django_redlock.management import UNKNOWN
 from django_redlock.nodes import node
 from django_redlock.nodes.address import TLSConnection, from_url
+from django_redlock.nodes.exchange import HANDSHAKE, Exchange
 from django_redlock.nodes.node import Node
-from django_redlock.nodes.round import HANDSHAKE, Round
 from django_redlock.testing import EmbeddedNodes
 from tests.support.looked_at import check, counted_votes, status
 from tests.support.loops import unguarded
@@ -273,13 +273,13 @@ def test_a_node_that_is_known_to_be_down_is_not_waited_for(proxies, monkeypatch)
     group: Any = conf.backend("default").group
     eventually(lambda: group.nodes[1].down)  # it finds out
     waited: list[int] = []
-    left = Round.handshake_left
+    left = Exchange.handshake_left
 
-    def noted(self: Round, place: int, *seconds: float) -> float:
+    def noted(self: Exchange, place: int, *seconds: float) -> float:
         waited.append(place)
         return left(self, place, *seconds)
 
-    monkeypatch.setattr(Round, "handshake_left", noted)
+    monkeypatch.setattr(Exchange, "handshake_left", noted)
     assert "4 of 5 nodes vote" in look(browser("view_lock"))
     assert waited == []
     with monkeypatch.context() as broken:

@@ -13,7 +13,7 @@ from django_redlock import LockTaken, current_lease
 from django_redlock.backend import Backend
 from django_redlock.core.protocol import Steps
 from django_redlock.locks.template import LockTemplate
-from django_redlock.nodes.round import Round
+from django_redlock.nodes.exchange import Exchange
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import keys_on
 from tests.support.proxy import Proxy
@@ -36,7 +36,7 @@ class Careless(Backend):
             return cast("T", stop.value)
 
 
-class Forgetful(Round):
+class Forgetful(Exchange):
     """Takes the question of a cancelled task out of the stream; its answer comes all the same."""
 
     def __init__(self, *args: Any) -> None:

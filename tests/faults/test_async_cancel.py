@@ -136,7 +136,7 @@ def test_a_driver_that_does_not_undo_is_caught(nodes):
 @pytest.mark.nightly
 def test_a_stream_that_forgets_a_question_is_caught(nodes, monkeypatch):
     """A stream that drops the question of a cancelled task gets out of step: it is seen."""
-    monkeypatch.setattr(loops, "Round", Forgetful)
+    monkeypatch.setattr(loops, "Exchange", Forgetful)
     _, faults, _ = raged(nodes, 1000, seed=3)
     assert out_of_step(faults)
 

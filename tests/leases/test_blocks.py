@@ -29,7 +29,7 @@ from django_redlock.events import Event
 from django_redlock.interruption import Block, blocks_by_hand
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import RenewalBatch
-from django_redlock.locks.lock import Lock, aleave, leave
+from django_redlock.locks.lock import Lock, ablock_exit, block_exit
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from tests.support.loops import soon
@@ -75,7 +75,7 @@ def torn(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise Interruption
 
-    for end in (leave, aleave):
+    for end in (block_exit, ablock_exit):
         monkeypatch.setattr(end, "_leave", interrupted)
 
 

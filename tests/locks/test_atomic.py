@@ -167,7 +167,7 @@ def test_the_order_of_commit_and_release_is_noticed(rows):
         block.held.release()
         block.inside.commit()
 
-    with with_edits(Patch(atomic.leave, "_end", lambda _: end)), pytest.raises(AssertionError):
+    with with_edits(Patch(atomic.block_exit, "_end", lambda _: end)), pytest.raises(AssertionError):
         test_the_block_is_a_transaction_under_the_lock(rows)
     connections[rows].in_atomic_block = False
     connections[rows].rollback()
@@ -500,7 +500,7 @@ def torn(rows, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Lease]:
     def tear() -> Lease:
         lease: Lease
         with monkeypatch.context() as patch:
-            patch.setattr(atomic.leave, "_leave", interrupted)
+            patch.setattr(atomic.block_exit, "_leave", interrupted)
             with pytest.raises(Failing), redlock(NAME).atomic(rows) as lease:
                 insert(rows)
         return lease
@@ -568,7 +568,7 @@ def test_only_torn_blocks_of_this_thread_are_rolled_back(rows, torn):
 def test_a_torn_block_in_a_test_case_is_left_to_it(monkeypatch):
     """Its savepoint ends with the transaction of the test, which is not rolled back before."""
     with monkeypatch.context() as patch:
-        patch.setattr(atomic.leave, "_leave", lambda *_: None)
+        patch.setattr(atomic.block_exit, "_leave", lambda *_: None)
         with redlock(NAME).atomic() as lease:
             Group.objects.create(name="written")
     assert lease.torn

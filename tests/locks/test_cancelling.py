@@ -482,7 +482,10 @@ def test_an_end_of_such_work_that_knows_of_no_cancellation_is_caught():
 
         return ended
 
-    with with_edits(Patch(once.aleave, "_end", unaware)), pytest.raises(asyncio.CancelledError):
+    with (
+        with_edits(Patch(once.ablock_exit, "_end", unaware)),
+        pytest.raises(asyncio.CancelledError),
+    ):
         in_a_loop(lost_in_once)
 
 

@@ -101,7 +101,7 @@ def test_a_record_before_the_commit_is_noticed(rows):
 
     child = "INSERT INTO child VALUES (42)"
     execute(rows, "PRAGMA foreign_keys = ON")
-    broken = Patch(once.leave, "_end", hasty)
+    broken = Patch(once.block_exit, "_end", hasty)
     lost = pytest.raises((IntegrityError, LeaseLost))
     with with_edits(broken), lost, redlock(WORK).once(keep=60).atomic(rows) as run:
         assert run.fresh

@@ -21,7 +21,7 @@ from django_redlock.core.protocol import Command, Request
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
-from django_redlock.nodes import round as votes
+from django_redlock.nodes import exchange as votes
 from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.loops import Batch

@@ -18,12 +18,12 @@ from django_redlock.core.acquire import attempt
 from django_redlock.core.commands import freed
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Request, Vote
+from django_redlock.nodes import exchange as exchange_module
 from django_redlock.nodes import loops
-from django_redlock.nodes import round as round_module
 from django_redlock.nodes.connection import Connection, SentAgain, parts
+from django_redlock.nodes.exchange import Exchange, Verdict
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.loops import Batch, LoopConnection, LoopConnections, Loops
-from django_redlock.nodes.round import Round, Verdict
 from django_redlock.testing import EmbeddedNodes
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.loops import connect, group_of, keys_on, soon, template, unguarded
@@ -92,7 +92,7 @@ def replies(nonce: str) -> list[bytes]:
 class Side:
     """One request over five connections, and what became of it."""
 
-    def __init__(self, request: Request, send: Callable[[Connection, Round], object]):
+    def __init__(self, request: Request, send: Callable[[Connection, Exchange], object]):
         self.verdicts: list[Verdict] = []
         self.undone: list[tuple[str, int]] = []
 
@@ -109,7 +109,7 @@ class Side:
             for place in range(SIZE)
         ]
         future: Any = SimpleNamespace(done=lambda: False)
-        self.round = Round(nodes, request, 1.0, future, clock=lambda: 100.0)
+        self.round = Exchange(nodes, request, 1.0, future, clock=lambda: 100.0)
         self.round.follow = lambda _, verdict: self.verdicts.append(verdict)
         self.peers, self.connections = [], []
         for place in range(SIZE):
@@ -158,12 +158,12 @@ class Side:
             each.close()
 
 
-def parsed(connection: Connection, one: Round) -> None:
+def parsed(connection: Connection, one: Exchange) -> None:
     """Send so that each reply is parsed."""
     assert connection.send(SentAgain(one, one.packed, one.since))
 
 
-def compared(connection: Connection, one: Round) -> None:
+def compared(connection: Connection, one: Exchange) -> None:
     """Send as a batch does: the usual reply is known by its bytes."""
     assert connection.send_all([one], parts([one]), len(one.packed))
 
@@ -215,8 +215,8 @@ def test_after_the_first_reply_to_a_grant_the_others_are_compared():
             "not data.startswith(usual, pos)",
             "not data.startswith(usual[:50], pos)",
         ),
-        Edit(Round, "learn", "if number := number_at(data, end):", "if number := 7:"),
-        Edit(Round, "hear_usual", "self.nodes[index]", "self.nodes[0]"),
+        Edit(Exchange, "learn", "if number := number_at(data, end):", "if number := 7:"),
+        Edit(Exchange, "hear_usual", "self.nodes[index]", "self.nodes[0]"),
     ],
 )
 def test_a_careless_comparison_is_caught(edit):
@@ -262,7 +262,7 @@ def test_a_node_out_of_the_ordinary_is_not_well(what, broken):
     node: Any = SimpleNamespace(duplicate_of="", undos=SimpleNamespace(kept={}))
     sets: Any = None
     one = LoopConnection(None, node, 0, 1.0, sets)
-    every: Any = SimpleNamespace(by_place=[one], timeout=1.0)
+    every: Any = SimpleNamespace(by_index=[one], timeout=1.0)
 
     def well() -> bool:
         return LoopConnections.are_well(every, 0.0)
@@ -317,7 +317,7 @@ def grant_of(group: NodeGroup) -> Request:
     return request
 
 
-@pytest.mark.parametrize("broken", [None, Edit(Loops, "ask", "batch.leave()\n", "pass\n")])
+@pytest.mark.parametrize("broken", [None, Edit(Loops, "ask", "batch.flush()\n", "pass\n")])
 def test_nothing_overtakes_a_batch(three, broken):
     """What takes the general way in the same tick is in the streams behind it."""
 
@@ -374,7 +374,7 @@ def test_a_loop_that_shuts_down_sends_what_it_has(three, broken):
     "broken",
     [
         None,
-        Edit(Batch, "_not_sent", "asking.not_sent(place, fault)", "asking.lose(place, fault)"),
+        Edit(Batch, "_not_sent", "exchange.not_sent(index, fault)", "exchange.lose(index, fault)"),
     ],
 )
 def test_an_interruption_while_a_batch_leaves(three, at, broken, monkeypatch):
@@ -382,7 +382,7 @@ def test_an_interruption_while_a_batch_leaves(three, at, broken, monkeypatch):
     redlock = template(group := group_of(three.urls, 20))
     send_all: Any = Connection.send_all
     # A release waits for each node that was asked.
-    monkeypatch.setattr(round_module, "LEAST_LINGER", 3600.0)
+    monkeypatch.setattr(exchange_module, "LEAST_LINGER", 3600.0)
 
     async def main() -> list[list[Vote]]:
         await connect(redlock, group)
@@ -423,8 +423,8 @@ def test_an_interruption_while_a_batch_leaves(three, at, broken, monkeypatch):
         Edit(
             Batch,
             "_take_apart",
-            "while self.rounds",
-            "self.rounds.reverse()\n    while self.rounds",
+            "while self.exchanges",
+            "self.exchanges.reverse()\n    while self.exchanges",
         ),
     ],
 )
@@ -447,7 +447,7 @@ def test_a_batch_that_is_taken_apart_keeps_its_order(three, broken, monkeypatch)
     votes_by(broken, check)
 
 
-ONLY_OPEN = Edit(Batch, "_take_apart", "asking.is_open or asking.undoing", "asking.is_open")
+ONLY_OPEN = Edit(Batch, "_take_apart", "exchange.is_open or exchange.undoing", "exchange.is_open")
 
 
 @pytest.mark.parametrize("broken", [None, ONLY_OPEN])

@@ -16,8 +16,8 @@ from django_redlock import NodesUnavailable
 from django_redlock.core.protocol import Answer
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.connection import Connection
+from django_redlock.nodes.exchange import Exchange
 from django_redlock.nodes.link import Link
-from django_redlock.nodes.round import Round
 from django_redlock.testing import EmbeddedNodes
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.links import generally, links_of, overdue, settled
@@ -189,7 +189,7 @@ def test_a_release_waits_for_the_prompt_not_for_who_hangs_beside_them(spread, mo
     ):
         proxy.delay = seconds
     # Whom it waits for, not for how long: a prompt node may be held up, too.
-    monkeypatch.setattr(Round, "linger", lambda *_: 4 * LATE)
+    monkeypatch.setattr(Exchange, "linger", lambda *_: 4 * LATE)
     start, thread = time.monotonic(), threading.Thread(target=lease.release)
     thread.start()
     eventually(lambda: not thread.is_alive(), within=LATE)

@@ -92,7 +92,7 @@ def test_who_could_vote_is_said_although_it_does_not_suffice(nodes, asynchronous
     hung = group.nodes[4]
     hung.timeout = 0.2
     monkeypatch.setattr(node, "OPEN_TIMEOUT", 0.2)
-    monkeypatch.setattr("django_redlock.nodes.round.LEAST_WORTH", 3600.0)  # as for `timeout`
+    monkeypatch.setattr("django_redlock.nodes.exchange.LEAST_WORTH", 3600.0)  # as for `timeout`
 
     def attempt() -> object:
         lock = redlock("name")

@@ -71,13 +71,13 @@ print(json.dumps({"thread": by_a_thread, "task": asyncio.run(main())}))
 # A round that is over and its batch go on referring to each other.
 BROKEN = """
 from django_redlock.nodes.loops import Batch, cancel
-from django_redlock.nodes.round import Round
+from django_redlock.nodes.exchange import Exchange
 def forget(self):
     self.over = True
 def tidy(self):
-    if not any(each.is_open for each in self.rounds):
+    if not any(each.is_open for each in self.exchanges):
         cancel(self._timer)
-Round.forget, Batch._tidy = forget, tidy
+Exchange.forget, Batch._tidy = forget, tidy
 """
 
 

@@ -11,10 +11,10 @@ import pytest
 from django_redlock.core.quorum import all_heard
 from django_redlock.nodes import background
 from django_redlock.nodes import threads as threads_module
+from django_redlock.nodes.exchange import Exchange
 from django_redlock.nodes.faults import CLOSED
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.link import Link
-from django_redlock.nodes.round import Round
 from django_redlock.nodes.threads import Threads
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.links import LONG, connected, generally, grant, links_of, release, threads_of
@@ -100,12 +100,12 @@ def test_a_release_that_is_interrupted_twice_is_done_all_the_same(three, way):
 )
 def test_an_undo_that_took_the_link_is_not_sent_once_more(three, monkeypatch, edits, again):
     """The first one was interrupted, and the second one has undone everything."""
-    kept: list[Round] = []
+    kept: list[Exchange] = []
 
-    def note(asking: Round) -> None:
-        kept.append(asking)
+    def note(exchange: Exchange) -> None:
+        kept.append(exchange)
 
-    monkeypatch.setattr(Round, "keep_unanswered", note)
+    monkeypatch.setattr(Exchange, "keep_unanswered", note)
     group = group_of(three.urls, LONG)
     group.ask(replace(grant(), decided=all_heard))
     with pytest.MonkeyPatch.context() as patch:

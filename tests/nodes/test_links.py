@@ -19,9 +19,9 @@ from django_redlock.core.hold import undo
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.quorum import all_heard
 from django_redlock.leases.lease import Lease
+from django_redlock.nodes.exchange import Exchange
 from django_redlock.nodes.faults import CLOSED
 from django_redlock.nodes.link import Link
-from django_redlock.nodes.round import Round
 from django_redlock.testing import EmbeddedNodes
 from tests.nodes.odd_node import ODDITIES, QUIET, OddNode
 from tests.simulation.mutants import Edit, with_edits
@@ -58,8 +58,8 @@ SAMPLE = {  # of what is odd, for the fast tests
     "half of an answer and the end",
     "nothing at all",
 }
-NOT_BEHIND = Edit(Link, "_is_usual", " or self._is_behind(asking)", "")
-FEWER = Edit(Link, "_is_usual", "len(self.connections) >= asking.majority", "True")
+NOT_BEHIND = Edit(Link, "_is_usual", " or self._is_behind(exchange)", "")
+FEWER = Edit(Link, "_is_usual", "len(self.connections) >= exchange.majority", "True")
 ALL_KEPT = Edit(Link, "_is_usual", "map(KEPT, self._here)", "map(KEPT, self._nodes)")
 # A connection that has ended counts as one on which nothing has come.
 ENDLESS = Edit(Link, "_read_usual", "connection.take_in(data)", "data and connection.take_in(data)")
@@ -118,7 +118,7 @@ def freed_with_a_waiter(
         gone: whether a node has lost the key.
     """
     group = group_of(three.urls, LONG)
-    general: list[Round] = []
+    general: list[Exchange] = []
     for request in (grant(), replace(grant("f" * 32), waits=1500)):
         group.ask(replace(request, decided=all_heard))
     connected(group)
@@ -127,12 +127,12 @@ def freed_with_a_waiter(
             client.delete(TARGET.keys[0])
     listen = Link._listen
 
-    def noting(link: Link, asked: Round) -> None:
+    def noting(link: Link, asked: Exchange) -> None:
         general.append(asked)
         listen(link, asked)
 
     with (
-        patch("django_redlock.nodes.round.LEAST_LINGER", LONG),  # each node is waited for
+        patch("django_redlock.nodes.exchange.LEAST_LINGER", LONG),  # each node is waited for
         patch("django_redlock.nodes.link.LEAST_LINGER", LONG),
         patch.object(Link, "_listen", noting),
         way(),
@@ -170,7 +170,7 @@ def test_a_release_that_wakes_a_waiter_where_a_node_has_lost_the_key(three):
         (Edit(Link, "_read_usual", "vote.answer is not YES", "vote.woken"), False),
         (
             Edit(
-                Round,
+                Exchange,
                 "result",
                 "return list(self.votes)",
                 "return [v._replace(woken=0) for v in self.votes]",
@@ -523,7 +523,7 @@ def test_a_new_connection_may_have_the_number_of_one_that_was_closed(three):
     (new,) = [each for each in opened if each is not None and each.fileno == old.fileno]
     link.have(1, new)
     link.drop(0)
-    assert link._places[new.fileno] == 1
+    assert link._indexes[new.fileno] == 1
     with template(group)("number") as lease:
         assert lease.fence > 0
     group.close()

@@ -21,11 +21,11 @@ from django_redlock.nodes import connection as connection_module
 from django_redlock.nodes import link as link_module
 from django_redlock.nodes import node as node_module
 from django_redlock.nodes.connection import Connection
+from django_redlock.nodes.exchange import Exchange
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.link import Link
 from django_redlock.nodes.loops import LoopConnection
 from django_redlock.nodes.node import ConnectAttempt, Node
-from django_redlock.nodes.round import Round
 from django_redlock.testing import EmbeddedNodes
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.links import asking, connected, generally, grant
@@ -45,7 +45,7 @@ class Clock:
         fake = SimpleNamespace(monotonic=lambda: self.now)
         for module in (link_module, connection_module, node_module):
             monkeypatch.setattr(module, "time", fake)
-        monkeypatch.setattr(Round, "clock", staticmethod(fake.monotonic))
+        monkeypatch.setattr(Exchange, "clock", staticmethod(fake.monotonic))
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_a_thread_that_stops_after_its_last_look_calls_no_node_silent(three, clo
 
 def test_who_reads_the_clock_after_the_look_calls_it_silent(three, clock):
     """Broken: the check above can fail."""
-    edit = Edit(Link, "_end", "(place, now)", "(place, time.monotonic())")
+    edit = Edit(Link, "_end", "(index, now)", "(index, time.monotonic())")
     with with_edits(edit):
         assert is_down_after_a_pause(three, clock)
 
@@ -249,7 +249,7 @@ def test_silence_counts_from_the_last_write(three, clock):
 
 def test_from_the_beginning_it_counts_the_writes(three, clock):
     """Broken: the check above can fail."""
-    with with_edits(Edit(Link, "_write_to_all", "asking.since = time.monotonic()", "pass")):
+    with with_edits(Edit(Link, "_write_to_all", "exchange.since = time.monotonic()", "pass")):
         assert max(silent_after_slow_writes(three, clock)) == pytest.approx(3 * TIMEOUT)
 
 

@@ -224,14 +224,14 @@ def test_whatever_connecting_raises_is_a_reason_and_no_end(nodes, by):
 
 def test_who_leaves_does_not_read_what_is_somebody_elses(nodes, monkeypatch):
     """A word has come, and the connection was given back: another may use it already."""
-    group, ticket = group_of(nodes.urls, timeout=5), Waiter("redlock:queue:given")
-    eventually(lambda: group.queue(JoinQueue(ticket, 5)))
+    group, waiter = group_of(nodes.urls, timeout=5), Waiter("redlock:queue:given")
+    eventually(lambda: group.queue(JoinQueue(waiter, 5)))
     with closing(nodes[0].client()) as client:
-        client.rpush(ticket.queue, "d" * 32)
-    eventually(lambda: group.queue(BlockOnNode(ticket, 0, 5, 10)) == Wakeup("d" * 32))
+        client.rpush(waiter.queue, "d" * 32)
+    eventually(lambda: group.queue(BlockOnNode(waiter, 0, 5, 10)) == Wakeup("d" * 32))
     read: list[Connection] = []
     with monkeypatch.context() as patch:
         patch.setattr(Connection, "read", read.append)
-        assert group.queue(LeaveQueue(ticket)) == "d" * 32
+        assert group.queue(LeaveQueue(waiter)) == "d" * 32
     labels = {node.label for node in group.nodes}  # others are of other tests' threads
     assert [each for each in read if each.label in labels] == []

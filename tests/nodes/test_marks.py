@@ -163,7 +163,7 @@ def test_a_mark_waits_for_a_majority_only(three, monkeypatch):
         Edit(
             Link,
             "_hear_usual",
-            "LEAST_LINGER if asking.undoing else",
+            "LEAST_LINGER if undoing else",
             "LEAST_LINGER if True else",
         )
     ):

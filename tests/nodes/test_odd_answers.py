@@ -243,7 +243,7 @@ def test_a_loop_takes_no_new_connection_that_has_ended():
         loop, attempt = asyncio.get_running_loop(), ConnectAttempt(None)
         attempt.bring(connection := ended(node))
         connection.close(CLOSED)
-        own = group._loops._connections.of(loop).by_place[0]
+        own = group._loops._connections.of(loop).by_index[0]
         own._opened(loop, attempt)
         return own.connection
 

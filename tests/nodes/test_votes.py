@@ -20,7 +20,7 @@ from django_redlock.core.protocol import Answer, Request, Vote
 from django_redlock.core.quorum import all_heard, granted_or_not, with_majority
 from django_redlock.core.reasons import Reason, ReasonCode, because
 from django_redlock.events import NodeTiming
-from django_redlock.nodes.round import (
+from django_redlock.nodes.exchange import (
     HANDSHAKE,
     LEAST_LINGER,
     LEAST_WORTH,
@@ -28,7 +28,7 @@ from django_redlock.nodes.round import (
     LISTEN,
     OVER,
     PATIENCE,
-    Round,
+    Exchange,
     Verdict,
 )
 from tests.simulation.mutants import Edit, with_edits
@@ -118,7 +118,7 @@ def release(**facts: Any) -> Request:
 def collector(request: Request, clock: Clock | None = None) -> Any:
     """The round of a thread, for five nodes."""
     nodes: Any = [Node(f"n{i}") for i in range(5)]
-    one = Round(nodes, request, TIMEOUT, clock=clock or Clock())
+    one = Exchange(nodes, request, TIMEOUT, clock=clock or Clock())
     one.prompt = ()
     return one
 
@@ -127,7 +127,7 @@ def task(request: Request, clock: Clock | None = None) -> tuple[Any, list[Verdic
     """The round of a task, and the verdicts that it tells of."""
     nodes: Any = [Node(f"n{i}") for i in range(5)]
     told: list[Verdict] = []
-    made = Round(nodes, request, TIMEOUT, future(), clock=clock or Clock())
+    made = Exchange(nodes, request, TIMEOUT, future(), clock=clock or Clock())
     made.follow = lambda _, verdict: told.append(verdict)
     return made, told
 
@@ -250,7 +250,7 @@ def test_a_task_that_waits_no_more_hears_nothing() -> None:
     """What comes after its end changes no vote."""
     nodes: Any = [Node(f"n{i}") for i in range(5)]
     told: list[Verdict] = []
-    one = Round(nodes, grant(), TIMEOUT, future(done=True))
+    one = Exchange(nodes, grant(), TIMEOUT, future(done=True))
     one.follow = lambda _, verdict: told.append(verdict)
     one.unheard[0] = Connection()  # type: ignore[assignment]
     one.hear(0, Vote("n0", Answer.YES))
@@ -493,24 +493,24 @@ def test_the_clock_is_the_only_one() -> None:
     ("edit", "proof"),
     [
         (
-            Edit(Round, "verdict", "self.votes_to_quorum > 0 or ", ""),
+            Edit(Exchange, "verdict", "self.votes_to_quorum > 0 or ", ""),
             test_of_a_few_votes_nothing_is_asked,
         ),
         (
-            Edit(Round, "verdict", "worth = self._is_worth_more()", "worth = True"),
+            Edit(Exchange, "verdict", "worth = self._is_worth_more()", "worth = True"),
             test_a_majority_ends_the_listening,
         ),
         (
-            Edit(Round, "verdict", "LINGER if self._is_worth_more() else OVER", "LINGER"),
+            Edit(Exchange, "verdict", "LINGER if self._is_worth_more() else OVER", "LINGER"),
             test_undoing_waits_for_prompt_nodes_only,
         ),
         (
-            Edit(Round, "linger", "max(now - self.start, ", "max(0.0, "),
+            Edit(Exchange, "linger", "max(now - self.start, ", "max(0.0, "),
             test_what_the_asker_finds_worth_it_is_waited_for,
         ),
         (
             Edit(
-                Round,
+                Exchange,
                 "_is_prompt_one_missing",
                 "not self.unheard.keys().isdisjoint(self.prompt)",
                 "True",
@@ -518,48 +518,48 @@ def test_the_clock_is_the_only_one() -> None:
             test_undoing_waits_for_prompt_nodes_only,
         ),
         (
-            Edit(Round, "_is_prompt_one_missing", "if silent <= patience:", "if True:"),
+            Edit(Exchange, "_is_prompt_one_missing", "if silent <= patience:", "if True:"),
             test_undoing_waits_for_nodes_that_answer_others,
         ),
         (
-            Edit(Round, "_is_worth_more", "if self.coming:", "if False:"),
+            Edit(Exchange, "_is_worth_more", "if self.coming:", "if False:"),
             test_a_node_that_is_being_connected_is_waited_for,
         ),
         (
-            Edit(Round, "hear", "len(self.unheard) >= self.majority:", "self.unheard:"),
+            Edit(Exchange, "hear", "len(self.unheard) >= self.majority:", "self.unheard:"),
             test_undoing_waits_for_nodes_that_answer_others,
         ),
         (
-            Edit(Round, "hear", " and self.answered.done()", " and False"),
+            Edit(Exchange, "hear", " and self.answered.done()", " and False"),
             test_a_task_that_waits_no_more_hears_nothing,
         ),
         (
-            Edit(Round, "awaits", "self.urgent or not trouble", "True"),
+            Edit(Exchange, "awaits", "self.urgent or not trouble", "True"),
             lambda: test_a_node_in_trouble_is_waited_for_only_if_it_is_needed(DOWN, False, False),
         ),
         (
-            Edit(Round, "awaits", "node.down if self.request.patience else ", ""),
+            Edit(Exchange, "awaits", "node.down if self.request.patience else ", ""),
             lambda: test_who_asks_once_waits_for_who_is_slow_to_be_connected(SLOW, PATIENT - 1.0),
         ),
         (
-            Edit(Round, "awaits", "node.down if self.request.patience", "None if True"),
+            Edit(Exchange, "awaits", "node.down if self.request.patience", "None if True"),
             lambda: test_who_asks_once_waits_for_who_is_slow_to_be_connected(DOWN, 0.0),
         ),
         (
-            Edit(Round, "handshake_left", "self.request.patience - waited", "0.0"),
+            Edit(Exchange, "handshake_left", "self.request.patience - waited", "0.0"),
             lambda: test_who_asks_once_waits_for_who_is_slow_to_be_connected(None, PATIENT - 1.0),
         ),
         (
-            Edit(Round, "handshake_left", "if self.urgent:", "if True:"),
+            Edit(Exchange, "handshake_left", "if self.urgent:", "if True:"),
             lambda: test_for_how_long_a_handshake_is_waited_for(False, None, 1.0, 0.0, 0.0),
         ),
         (
-            Edit(Round, "handshake_left", "if index in self._patient:", "if True:"),
+            Edit(Exchange, "handshake_left", "if index in self._patient:", "if True:"),
             lambda: test_for_how_long_a_handshake_is_waited_for(True, DOWN, 1.0, 0.0, 0.0),
         ),
         (
             Edit(
-                Round,
+                Exchange,
                 "handshake_left",
                 "min(patience, PATIENCE * self.timeout - waited)",
                 "patience",
@@ -569,37 +569,37 @@ def test_the_clock_is_the_only_one() -> None:
             ),
         ),
         (
-            Edit(Round, "_objection", "self.command not in VOTING", "False"),
+            Edit(Exchange, "_objection", "self.command not in VOTING", "False"),
             lambda: test_who_may_not_vote_is_not_asked_to(
                 release(), Connection(guarded=True), "n1", False
             ),
         ),
         (
-            Edit(Round, "ask", " or index in self.unheard", ""),
+            Edit(Exchange, "ask", " or index in self.unheard", ""),
             test_a_node_is_asked_once,
         ),
         (
-            Edit(Round, "entrust", "if index in self.touched:", "if True:"),
+            Edit(Exchange, "entrust", "if index in self.touched:", "if True:"),
             test_a_grant_is_entrusted_to_nobody,
         ),
         (
-            Edit(Round, "not_sent", "sent=bool(fault)", "sent=False"),
+            Edit(Exchange, "not_sent", "sent=bool(fault)", "sent=False"),
             test_what_a_broken_connection_took_may_have_arrived,
         ),
         (
-            Edit(Round, "keep_unanswered", "vote is None or ", ""),
+            Edit(Exchange, "keep_unanswered", "vote is None or ", ""),
             test_an_interruption_leaves_nothing_undone,
         ),
         (
-            Edit(Round, "result", "waited >= self.timeout and ", ""),
+            Edit(Exchange, "result", "waited >= self.timeout and ", ""),
             lambda: test_a_node_that_nobody_waited_for_is_not_accused(1, 0.5),
         ),
         (
-            Edit(Round, "is_short_of_votes", "not self.undoing and ", ""),
+            Edit(Exchange, "is_short_of_votes", "not self.undoing and ", ""),
             test_too_few_votes_are_too_few,
         ),
         (
-            Edit(Round, "reopen", "self.lingering = False", "pass"),
+            Edit(Exchange, "reopen", "self.lingering = False", "pass"),
             test_a_node_that_was_given_up_may_vote_after_all,
         ),
     ],

@@ -235,7 +235,7 @@ def test_a_word_that_came_before_we_left_is_taken_along(nodes, by, alone):
 
     Also if there is no other connection to the node, on which to say that we leave.
     """
-    group, ticket = group_of(nodes.urls, 5), Waiter("redlock:queue:leaving")
+    group, waiter = group_of(nodes.urls, 5), Waiter("redlock:queue:leaving")
     redlock = template(group)
     if alone:
         attempt = group.nodes[0].open(time.monotonic(), urgent=True)
@@ -252,13 +252,13 @@ def test_a_word_that_came_before_we_left_is_taken_along(nodes, by, alone):
         if by == "task" and not alone:  # which says on its loop's connection that it leaves
             async with redlock("warm"):
                 pass
-        assert await ask(JoinQueue(ticket, 5)) is True
-        assert await ask(BlockOnNode(ticket, 0, 0.05, 10)) == Wakeup()
+        assert await ask(JoinQueue(waiter, 5)) is True
+        assert await ask(BlockOnNode(waiter, 0, 0.05, 10)) == Wakeup()
         with closing(nodes[0].client()) as client:
-            client.rpush(ticket.queue, WORD)
-        arrived = ticket.blocked.connection.socket
+            client.rpush(waiter.queue, WORD)
+        arrived = waiter.blocked.connection.socket
         assert select.select([arrived], [], [], 20)[0]
-        return await ask(LeaveQueue(ticket))
+        return await ask(LeaveQueue(waiter))
 
     assert asyncio.run(main()) == WORD
     eventually(lambda: blocked(nodes) == 0)
@@ -277,19 +277,19 @@ def test_a_connection_that_comes_too_late_for_a_waiter_serves_the_next_caller(no
 
 def test_a_word_that_came_before_the_move_to_another_node_is_taken_along(nodes):
     """The node of the queue looks dead, and its last word lies in the socket, unread."""
-    group, ticket = group_of(nodes.urls, 5), Waiter("redlock:queue:moving")
+    group, waiter = group_of(nodes.urls, 5), Waiter("redlock:queue:moving")
     with suppress(NodesUnavailable), template(group)("warm"):
         pass
     eventually(lambda: all(state.voting for state in group.states()))
 
     async def main() -> object:
-        assert await group.aqueue(JoinQueue(ticket, 5)) is True
-        assert await group.aqueue(BlockOnNode(ticket, 0, 0.05, 10)) == Wakeup()
+        assert await group.aqueue(JoinQueue(waiter, 5)) is True
+        assert await group.aqueue(BlockOnNode(waiter, 0, 0.05, 10)) == Wakeup()
         with closing(nodes[0].client(socket_timeout=5)) as client:
-            client.rpush(ticket.queue, WORD)
-        arrived = ticket.blocked.connection.socket
+            client.rpush(waiter.queue, WORD)
+        arrived = waiter.blocked.connection.socket
         assert select.select([arrived], [], [], 20)[0]
-        return await group.aqueue(BlockOnNode(ticket, 1, 0.05, 10))
+        return await group.aqueue(BlockOnNode(waiter, 1, 0.05, 10))
 
     assert asyncio.run(main()) == Wakeup(WORD)
     eventually(lambda: blocked(nodes) == 0)

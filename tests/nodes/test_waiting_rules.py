@@ -72,10 +72,10 @@ class MadeUpPlaces:
 
     def open(self, effect: BlockOnNode) -> MadeUp | None:
         """Take a place."""
-        if effect.place in self.down:
+        if effect.node_index in self.down:
             return None
-        place = MadeUp(effect.place)
-        place.came = self.comes.get(effect.place)
+        place = MadeUp(effect.node_index)
+        place.came = self.comes.get(effect.node_index)
         self.made.append(place)
         return place
 
@@ -111,9 +111,9 @@ class Side:
 
         return self.loop.run_until_complete(one())
 
-    def block(self, ticket: Waiter, place: int) -> Any:
+    def block(self, waiter: Waiter, place: int) -> Any:
         """Block on the queue of a node, for a moment."""
-        return self.ask(BlockOnNode(ticket, place, 0.001, 10.0))
+        return self.ask(BlockOnNode(waiter, place, 0.001, 10.0))
 
 
 @contextmanager
@@ -134,13 +134,13 @@ def side(request: pytest.FixtureRequest) -> Iterator[Side]:
 def leaving_with_a_slot_in_mind(side: Side) -> None:
     """A waiter that has seen a slot free leaves, and nothing has come; then something has."""
     for late, which in ((None, 2), (Wakeup(broken=True), 2), (Wakeup(NONCE, which=1), 1)):
-        ticket = Waiter(QUEUE, queues=("0", "1", "2"))
-        assert side.ask(JoinQueue(ticket, 0.0)) is True
-        side.block(ticket, 0)
+        waiter = Waiter(QUEUE, queues=("0", "1", "2"))
+        assert side.ask(JoinQueue(waiter, 0.0)) is True
+        side.block(waiter, 0)
         side.places.made[-1].late = late
-        ticket.which = 2
-        assert side.ask(LeaveQueue(ticket)) == (late.wakeup if late else "")
-        assert ticket.which == which
+        waiter.which = 2
+        assert side.ask(LeaveQueue(waiter)) == (late.wakeup if late else "")
+        assert waiter.which == which
 
 
 def test_a_waiter_that_leaves_keeps_the_slot_that_it_has_seen_free(side):
@@ -150,7 +150,7 @@ def test_a_waiter_that_leaves_keeps_the_slot_that_it_has_seen_free(side):
 
 def test_a_slot_that_is_forgotten_is_noticed(side):
     """Broken: the waiter wishes slot 0, whichever is free."""
-    forgets = Edit(queue, "_wakeup_at", 'return ""', 'ticket.which = 0; return ""')
+    forgets = Edit(queue, "_wakeup_at", 'return ""', 'waiter.which = 0; return ""')
     with with_edits(forgets), pytest.raises(AssertionError):
         leaving_with_a_slot_in_mind(side)
 
@@ -166,81 +166,81 @@ def test_the_first_goes_to_the_nodes_and_the_next_when_it_has_left(side):
 
 def test_a_place_is_kept_between_two_looks(side):
     """Who blocks again on the same node keeps its place in the queue."""
-    ticket = Waiter(QUEUE)
+    waiter = Waiter(QUEUE)
     for _ in range(3):
-        assert side.block(ticket, 1) == Wakeup()
+        assert side.block(waiter, 1) == Wakeup()
     (place,) = side.places.made
     assert (place.ended, place.withdrawn) == (0, 0)
 
 
 def test_a_wakeup_ends_the_wait_and_calls_the_next(side):
     """It has left the local queue, and its place is given up."""
-    ticket, next_one = Waiter(QUEUE), Waiter(QUEUE)
-    side.ask(JoinQueue(ticket, 0.0))
+    waiter, next_one = Waiter(QUEUE), Waiter(QUEUE)
+    side.ask(JoinQueue(waiter, 0.0))
     side.ask(JoinQueue(next_one, 0.0))
     side.places.comes[1] = Wakeup(NONCE)
-    assert side.block(ticket, 1) == Wakeup(NONCE)
+    assert side.block(waiter, 1) == Wakeup(NONCE)
     assert side.places.made[0].ended
     assert side.waiters.local.is_first(next_one)
 
 
 def test_a_wakeup_stays_until_it_is_taken_along(side):
     """An interruption makes it leave with what it was woken by; the next one is woken with that."""
-    ticket = Waiter(QUEUE)
+    waiter = Waiter(QUEUE)
     side.places.comes[1] = Wakeup(NONCE)
-    side.block(ticket, 1)
-    assert side.ask(LeaveQueue(ticket)) == NONCE
-    assert side.ask(LeaveQueue(ticket)) == ""
+    side.block(waiter, 1)
+    assert side.ask(LeaveQueue(waiter)) == NONCE
+    assert side.ask(LeaveQueue(waiter)) == ""
 
 
 def test_leaving_asks_the_node_first(side):
     """What has come until the node lets go is taken along."""
-    ticket = Waiter(QUEUE)
-    side.block(ticket, 1)
+    waiter = Waiter(QUEUE)
+    side.block(waiter, 1)
     side.places.made[0].late = Wakeup(NONCE)
-    assert side.ask(LeaveQueue(ticket)) == NONCE
+    assert side.ask(LeaveQueue(waiter)) == NONCE
     assert side.places.made[0].withdrawn == 1
     assert side.places.made[0].ended
 
 
 def test_moving_to_another_node_leaves_the_first(side):
     """And takes along what has come there."""
-    ticket = Waiter(QUEUE)
-    side.block(ticket, 1)
-    assert side.block(ticket, 2) == Wakeup()
+    waiter = Waiter(QUEUE)
+    side.block(waiter, 1)
+    assert side.block(waiter, 2) == Wakeup()
     first, second = side.places.made
     assert (bool(first.ended), bool(second.ended)) == (True, False)
     second.late = Wakeup(NONCE)
-    assert side.block(ticket, 3) == Wakeup(NONCE)
+    assert side.block(waiter, 3) == Wakeup(NONCE)
     assert len(side.places.made) == 2
 
 
 def test_a_node_that_is_down_has_no_place(side):
     """So it is told that the wait is broken; another node has one."""
-    ticket = Waiter(QUEUE)
+    waiter = Waiter(QUEUE)
     side.places.down.add(1)
-    assert side.block(ticket, 1) == Wakeup(broken=True)
-    assert side.block(ticket, 2) == Wakeup()
+    assert side.block(waiter, 1) == Wakeup(broken=True)
+    assert side.block(waiter, 2) == Wakeup()
 
 
 def test_a_broken_place_is_taken_anew(side):
     """Its connection has ended; the next wait begins with another one."""
-    ticket = Waiter(QUEUE)
+    waiter = Waiter(QUEUE)
     side.places.comes[1] = Wakeup(broken=True)
-    assert side.block(ticket, 1) == Wakeup(broken=True)
+    assert side.block(waiter, 1) == Wakeup(broken=True)
     side.places.comes.clear()
-    assert side.block(ticket, 1) == Wakeup()
+    assert side.block(waiter, 1) == Wakeup()
     assert len(side.places.made) == 2
 
 
 def test_a_forgotten_waiter_has_left(side):
     """A dead waiter would consume the wake-up: its place is given up, and the next is called."""
-    ticket, next_one = Waiter(QUEUE), Waiter(QUEUE)
-    side.ask(JoinQueue(ticket, 0.0))
+    waiter, next_one = Waiter(QUEUE), Waiter(QUEUE)
+    side.ask(JoinQueue(waiter, 0.0))
     side.ask(JoinQueue(next_one, 0.0))
-    side.block(ticket, 1)
-    gone = weakref.ref(ticket)
-    del ticket
+    side.block(waiter, 1)
+    gone = weakref.ref(waiter)
+    del waiter
     gc.collect()
     assert gone() is None
     assert side.places.made[0].ended
@@ -249,10 +249,10 @@ def test_a_forgotten_waiter_has_left(side):
 
 def test_a_child_has_no_place_of_its_parent(side):
     """The connection is the parent's; the child gets one of its own."""
-    ticket = Waiter(QUEUE)
-    side.block(ticket, 1)
+    waiter = Waiter(QUEUE)
+    side.block(waiter, 1)
     side.places.made[0].pid = os.getppid()  # this process is the child
-    side.block(ticket, 1)
+    side.block(waiter, 1)
     first, second = side.places.made
     assert (first.ended, first.withdrawn, second.ended) == (0, 0, 0)
 
@@ -263,7 +263,7 @@ def test_a_child_has_no_place_of_its_parent(side):
     ("edit", "proof"),
     [
         (
-            Edit(Waiters, "_came", "self.local.leave(ticket)", "pass"),
+            Edit(Waiters, "_came", "self.local.leave(waiter)", "pass"),
             test_a_wakeup_ends_the_wait_and_calls_the_next,
         ),
         (
@@ -271,11 +271,11 @@ def test_a_child_has_no_place_of_its_parent(side):
             test_a_wakeup_stays_until_it_is_taken_along,
         ),
         (
-            Edit(Waiters, "_came", "ticket.blocked = None", "pass"),
+            Edit(Waiters, "_came", "waiter.blocked = None", "pass"),
             test_a_broken_place_is_taken_anew,
         ),
         (
-            Edit(Waiters, "_enter", "when_forgotten(ticket, place.abandon)", "pass"),
+            Edit(Waiters, "_enter", "when_forgotten(waiter, place.abandon)", "pass"),
             test_a_forgotten_waiter_has_left,
         ),
         (

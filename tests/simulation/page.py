@@ -28,7 +28,7 @@ About 1,000 worlds judge each change; `make nightly` plays more than 5,000, and
 `make soak ARGS=worlds` 200,000.
 
 What is simulated is what surrounds the algorithm: time, connections, nodes, threads and queues.
-Production's `Round` decides when a request is over. In the worlds of `booting`,
+Production's `Exchange` decides when a request is over. In the worlds of `booting`,
 production's `admission` decides at each handshake whether a node may vote, by its uptime and its
 clock; in all others clocks go wrong only while connections are open. In the worlds of waiting,
 production's `core.wait` and `nodes.queue` run, over simulated places in a queue. Where locks are

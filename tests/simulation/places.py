@@ -67,7 +67,7 @@ class Place:
         self.node = node
         self.takes = [
             (queue, partial(self._take, which=which))
-            for which, queue in enumerate(effect.ticket.queues)
+            for which, queue in enumerate(effect.waiter.queues)
         ]
         self.came: Wakeup | None = None
         self.entered: float | None = None
@@ -206,7 +206,7 @@ def _line(driven: Driven, line: JoinQueue) -> None:
     world, once = driven.world, Once(driven)
     driven.forget_place()
     first = partial(once, True)
-    if driven.client.process.lines.join(line.ticket, partial(world.after, 0.0, first)):
+    if driven.client.process.lines.join(line.waiter, partial(world.after, 0.0, first)):
         first()
     else:
         world.note("in line", driven.client.label)
@@ -214,7 +214,7 @@ def _line(driven: Driven, line: JoinQueue) -> None:
 
 
 def _block(driven: Driven, effect: BlockOnNode) -> None:
-    place, node = driven.place, driven.world.network.nodes[effect.place]
+    place, node = driven.place, driven.world.network.nodes[effect.node_index]
     if place is not None and place.node is not node:
         driven.world.note("moves", driven.client.label)
         if driven.client.process.looped:
@@ -222,7 +222,7 @@ def _block(driven: Driven, effect: BlockOnNode) -> None:
         else:
             again = partial(_moved, driven, effect, driven.turn)
             driven.place = None
-            _leave_node(driven, place, effect.ticket, again)
+            _leave_node(driven, place, effect.waiter, again)
             return
     _await(driven, effect, node)
 
@@ -230,10 +230,10 @@ def _block(driven: Driven, effect: BlockOnNode) -> None:
 def _moved(driven: Driven, effect: BlockOnNode, turn: int, wakeup: str) -> None:
     if turn == driven.turn:
         if wakeup:
-            driven.client.process.lines.leave(effect.ticket)  # production's ticket is forgotten
-            Once(driven)(Wakeup(wakeup, which=effect.ticket.which))
+            driven.client.process.lines.leave(effect.waiter)  # production's waiter is forgotten
+            Once(driven)(Wakeup(wakeup, which=effect.waiter.which))
         else:
-            _await(driven, effect, driven.world.network.nodes[effect.place])
+            _await(driven, effect, driven.world.network.nodes[effect.node_index])
 
 
 def _await(driven: Driven, effect: BlockOnNode, node: SimNode) -> None:
@@ -249,8 +249,8 @@ def _await(driven: Driven, effect: BlockOnNode, node: SimNode) -> None:
         if turn != driven.turn:
             return
         if place.came is not None and place.came.wakeup:
-            effect.ticket.which = place.came.which
-            driven.client.process.lines.leave(effect.ticket)  # and the word stays until taken along
+            effect.waiter.which = place.came.which
+            driven.client.process.lines.leave(effect.waiter)  # and the word stays until taken along
         elif place.came is not None:
             driven.forget_place()
         once(place.came or Wakeup())
@@ -266,20 +266,20 @@ def _leave(driven: Driven, leave: LeaveQueue) -> None:
     lines, place, once = driven.client.process.lines, driven.place, Once(driven)
     driven.place = None
     if driven.client.process.looped:
-        lines.leave(leave.ticket)
+        lines.leave(leave.waiter)
 
     def left(wakeup: str) -> None:
-        lines.leave(leave.ticket)
+        lines.leave(leave.waiter)
         once(wakeup)
 
     if place is None:
         left("")
     else:
-        _leave_node(driven, place, leave.ticket, left)
+        _leave_node(driven, place, leave.waiter, left)
 
 
 def _leave_node(
-    driven: Driven, place: Place, ticket: Waiter, then: Callable[[str], object]
+    driven: Driven, place: Place, waiter: Waiter, then: Callable[[str], object]
 ) -> None:
     over = False
 
@@ -288,7 +288,7 @@ def _leave_node(
         if not over:
             over = True
             place.close()
-            ticket.which = place.came.which if place.came and place.came.wakeup else ticket.which
+            waiter.which = place.came.which if place.came and place.came.wakeup else waiter.which
             then(place.came.wakeup if place.came else "")
 
     place.told = end

@@ -26,7 +26,7 @@ from django_redlock.core.protocol import (
     Vote,
 )
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.nodes.round import LINGER, OVER, Round
+from django_redlock.nodes.exchange import LINGER, OVER, Exchange
 
 from . import places
 from .checker import Broken, Checker, Violation
@@ -48,7 +48,7 @@ TRYING: Final = frozenset({Command.GRANT, Command.RAISE})
 T = TypeVar("T")
 
 
-class SimulatedRound(Round):
+class SimulatedRound(Exchange):
     """Production's round, over simulated wires: all nodes are prompt."""
 
     def _is_prompt_one_missing(self) -> bool:

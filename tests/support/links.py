@@ -11,9 +11,9 @@ from django_redlock.core.commands import Acquire, Release
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Request
 from django_redlock.core.quorum import granted_or_not, heard, with_majority
+from django_redlock.nodes.exchange import Exchange
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.link import Link
-from django_redlock.nodes.round import Round
 from django_redlock.nodes.threads import Threads
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 
@@ -55,9 +55,9 @@ def generally() -> Iterator[None]:
         yield
 
 
-def asking(group: NodeGroup, request: Request) -> Round:
+def asking(group: NodeGroup, request: Request) -> Exchange:
     """A round of this request, as a thread begins it."""
-    return Round(group.nodes, request, LONG)
+    return Exchange(group.nodes, request, LONG)
 
 
 def settled(link: Link) -> bool:

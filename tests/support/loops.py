@@ -144,7 +144,7 @@ async def soon(condition: Callable[[], object], *, within: float = 20.0, what: s
 
 def loop_connections(group: NodeGroup) -> list[Any]:
     """The connections of the running loop."""
-    return group._loops._connections.of(asyncio.get_running_loop()).by_place
+    return group._loops._connections.of(asyncio.get_running_loop()).by_index
 
 
 async def connect(redlock: LockTemplate, group: NodeGroup) -> list[Any]:

@@ -19,7 +19,7 @@ from unittest.mock import Mock, patch
 import pytest
 
 from django_redlock import redlock
-from django_redlock.locks.lock import leave
+from django_redlock.locks.lock import block_exit
 from django_redlock.testing import (
     LeavesNoLocks,
     assert_free,
@@ -120,7 +120,7 @@ def is_interrupted() -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    tear = patch.object(leave, "_leave", interrupted)
+    tear = patch.object(block_exit, "_leave", interrupted)
     with tear, suppress(KeyboardInterrupt), redlock("report:7"):
         pass
 

@@ -26,9 +26,9 @@ from django_redlock.inspection import rows
 from django_redlock.inspection.revoke import (
     checked_entry,
     held_slots,
+    outcome_of,
     refuse,
     taking,
-    told,
     why_of,
 )
 from django_redlock.inspection.survey import (
@@ -229,7 +229,7 @@ class Command(BaseCommand):
             except LookupError as error:
                 gone.append(str(error))
             else:
-                self._say(told(found))
+                self._say(outcome_of(found))
                 results.append(found.done)
         if not results:
             raise CommandError("; ".join(gone))

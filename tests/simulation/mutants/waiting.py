@@ -246,7 +246,7 @@ WAITING: Final = (
             places,
             "_leave_node",
             lambda real: (
-                lambda driven, place, ticket, then: real(driven, place, ticket, lambda _: then(""))
+                lambda driven, place, waiter, then: real(driven, place, waiter, lambda _: then(""))
             ),
         ),
         real="tests/nodes/test_waiters.py::test_a_word_that_came_before_we_left_is_taken_along",

@@ -1,8 +1,8 @@
 """One request to N nodes, without I/O: whom to ask, what counts, when it is enough, what is undone.
 
-A *driver* tells a ``Round`` of connections, votes and the time, and does what it decides:
+A *driver* tells a ``Exchange`` of connections, votes and the time, and does what it decides:
 ``threads`` polls on the thread that asks, and ``loops`` is called by an event loop. The usual way
-is a branch of the same round: a request has one *usual* reply, which nearly every node sends, so
+is a branch of the same exchange: a request has one *usual* reply, which nearly every node sends, so
 replies are compared with its bytes, and parsed only if they differ.
 
 A thread has its connections for itself, and the tasks of an event loop share theirs. So one rule
@@ -48,7 +48,7 @@ HANDSHAKE: Final = 4  # node timeouts without a sign of a node that is being con
 PATIENCE: Final = 20  # … and those that a request may last, while this machine runs
 NOWHERE: Final = frozenset[int]()
 NOTHING: Final[Mapping[int, Any]] = MappingProxyType({})
-NO_LINK: Final = -1  # a task's round has none
+NO_LINK: Final = -1  # a task's exchange has none
 FEW_LATE: Final = 1024  # nonces that are not worth tidying …
 MOST_LATE: Final = 65_536  # … and those that are kept
 # An enum's member costs five times a name.
@@ -73,11 +73,11 @@ LISTEN, LINGER, OVER = Verdict  # a member looked up on the class costs a call
 class Home(Protocol):
     """The connections of an event loop."""
 
-    def send_behind(self, place: int, owed: SentUndo) -> bool:
+    def send_behind(self, index: int, owed: SentUndo) -> bool:
         """Have the loop send an undo behind what a task asked a node; return whether it can."""
 
 
-class Round(OnWire):
+class Exchange(OnWire):
     """One request and its votes.
 
     The connections over which it was written keep it (``Connection.owed``) until the node has
@@ -108,18 +108,18 @@ class Round(OnWire):
         start: ``time.monotonic`` when it began.
         over: whether no vote counts any more.
         answered: the task's future, until it has the votes.
-        late: the rounds of the group to which not all nodes have replied.
+        late: the exchanges of the group to which not all nodes have replied.
         missing: when it is over, the indexes of the nodes that may still do what they were asked to
             take, with a weak reference to the connection, or ``gone``: that has ended.
         link, home: who carries it: the number of a thread's link, or a weak reference to the
             connections of a task's loop.
-        behind: of an undo, the rounds behind which it must go.
-        follow: of a task, called with the round and the verdict when a vote has changed it.
+        behind: of an undo, the exchanges behind which it must go.
+        follow: of a task, called with the exchange and the verdict when a vote has changed it.
         begins: how the usual reply to a grant begins; the first one shows the number behind it.
         number: that number.
     """
 
-    # What most rounds leave as it is.
+    # What most exchanges leave as it is.
     urgent = lingering = over = False
     lingers_until = math.inf
     prompt: tuple[int, ...] | None = None
@@ -128,11 +128,11 @@ class Round(OnWire):
     begins = b""
     number = 0
     answered: asyncio.Future[Any] | None = None
-    follow: Callable[[Round, Verdict], object] | None = None
+    follow: Callable[[Exchange, Verdict], object] | None = None
     clock: Callable[[], float] = staticmethod(time.monotonic)
     link = NO_LINK
     home: Callable[[], Home | None] | None = None
-    behind: Sequence[Round] = ()
+    behind: Sequence[Exchange] = ()
     missing: Mapping[int, Callable[[], Connection | None]] = NOTHING
     _patient: Collection[int] = ()  # the indexes of nodes that were not known to be down
     _timed = 0.0  # ``time.monotonic`` when it was sent, while somebody watches the nodes
@@ -145,7 +145,7 @@ class Round(OnWire):
         timeout: float,
         answered: asyncio.Future[Any] | None = None,
         *,
-        late: LateRounds | None = None,
+        late: LateExchanges | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.nodes, self.request, self.timeout = nodes, request, timeout
@@ -155,7 +155,7 @@ class Round(OnWire):
         self.majority, self.asked = _plan(len(nodes), request.first)
         self.votes_to_quorum = self.majority
         self.unheard: dict[int, Connection] = {}
-        self.late = LateRounds() if late is None else late
+        self.late = LateExchanges() if late is None else late
         if clock is not None:
             self.clock = clock
         if answered is not None:
@@ -468,7 +468,7 @@ class Round(OnWire):
         return list(self.votes)  # type: ignore[arg-type] # none is None
 
     def end(self) -> None:
-        """Give a task's future the votes; what still refers to the round keeps no event loop."""
+        """Give a task's future the votes; what still refers to the exchange keeps no event loop."""
         votes = self.result()
         if self.answered is not None and not self.answered.done():
             with contextlib.suppress(RuntimeError):  # its event loop is closed, so nobody waits
@@ -476,27 +476,27 @@ class Round(OnWire):
         self.answered = None  # last: if this is interrupted, the timer ends it once more
 
 
-class LateRounds(dict[str, list[Round]]):
-    """The rounds to which not all nodes have replied, of what takes names, by nonce.
+class LateExchanges(dict[str, list[Exchange]]):
+    """The exchanges to which not all nodes have replied, of what takes names, by nonce.
 
-    An undo goes behind such a round, and a heal goes to no such node: what the node was asked then
-    may still be carried out. Who reads the reply strikes the node out (``Round.strike``). Threads
-    and tasks share it; each change is one step.
+    An undo goes behind such an exchange, and a heal goes to no such node: what the node was asked
+    then may still be carried out. Who reads the reply strikes the node out (``Exchange.strike``).
+    Threads and tasks share it; each change is one step.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._many = FEW_LATE
 
-    def add(self, asking: Round) -> None:
-        """Note a round."""
-        self.setdefault(asking.request.nonce, []).append(asking)
+    def add(self, exchange: Exchange) -> None:
+        """Note an exchange."""
+        self.setdefault(exchange.request.nonce, []).append(exchange)
         if len(self) > self._many:
             self._tidy_up()
 
-    def strike(self, asking: Round) -> None:
-        """Forget a round, to which all nodes have replied."""
-        remove(asking, self.get(asking.request.nonce, []))
+    def strike(self, exchange: Exchange) -> None:
+        """Forget an exchange, to which all nodes have replied."""
+        remove(exchange, self.get(exchange.request.nonce, []))
 
     def has(self, nonce: str, index: int) -> bool:
         """Return whether a node may still be about to take names for this nonce.
@@ -513,7 +513,7 @@ class LateRounds(dict[str, list[Round]]):
         return found
 
     def _tidy_up(self) -> None:
-        for nonce in [nonce for nonce, rounds in tuple(self.items()) if not rounds]:
+        for nonce in [nonce for nonce, exchanges in tuple(self.items()) if not exchanges]:
             self.pop(nonce, None)
         for nonce in tuple(self)[: max(0, len(self) - MOST_LATE)]:
             self.pop(nonce, None)

@@ -14,10 +14,10 @@ from django_redlock.core.protocol import Answer, Request, Vote
 from django_redlock.core.quorum import all_heard
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.interruption import gone
-from django_redlock.nodes import round as round_module
+from django_redlock.nodes import exchange as exchange_module
 from django_redlock.nodes.connection import SentAgain
+from django_redlock.nodes.exchange import Exchange, LateExchanges
 from django_redlock.nodes.faults import CLOSED
-from django_redlock.nodes.round import LateRounds, Round
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.links import LONG, NONCE, TARGET, connected, grant, release, settled, threads_of
 from tests.support.loops import group_of
@@ -81,10 +81,10 @@ def test_a_heal_goes_to_no_node_that_may_still_grant(three, ending, told):
 @pytest.mark.parametrize(
     ("ending", "edit", "told"),
     [
-        ("replies", Edit(Round, "hear_usual", "self.strike(index)", "pass"), [UNANSWERED] * 2),
-        ("closed", Edit(LateRounds, "has", "found, conn", "_, conn"), ["healed"] * 2),
-        ("closed", Edit(LateRounds, "has", "each.strike(index)", "pass"), [UNANSWERED] * 2),
-        ("closed", Edit(Round, "result", "self.late.add(self)", "pass"), ["healed"] * 2),
+        ("replies", Edit(Exchange, "hear_usual", "self.strike(index)", "pass"), [UNANSWERED] * 2),
+        ("closed", Edit(LateExchanges, "has", "found, conn", "_, conn"), ["healed"] * 2),
+        ("closed", Edit(LateExchanges, "has", "each.strike(index)", "pass"), [UNANSWERED] * 2),
+        ("closed", Edit(Exchange, "result", "self.late.add(self)", "pass"), ["healed"] * 2),
     ],
     ids=["not struck", "beside", "never again", "not noted"],
 )
@@ -94,9 +94,9 @@ def test_a_heal_that_does_something_else_is_noticed(three, ending, edit, told):
         assert healed(three, ending) == told
 
 
-def late(number: int, late: LateRounds, *places: int) -> Round:
+def late(number: int, late: LateExchanges, *places: int) -> Exchange:
     """A round to which these nodes have not replied."""
-    found = Round((), grant(f"{number:032x}"), LONG, late=late)
+    found = Exchange((), grant(f"{number:032x}"), LONG, late=late)
     found.missing = dict.fromkeys(places, gone)
     late.add(found)
     return found
@@ -104,9 +104,9 @@ def late(number: int, late: LateRounds, *places: int) -> Round:
 
 def test_what_is_noted_has_a_bound(monkeypatch):
     """What all nodes have replied to goes first, and then the oldest."""
-    monkeypatch.setattr(round_module, "FEW_LATE", 4)
-    monkeypatch.setattr(round_module, "MOST_LATE", 6)
-    noted = LateRounds()
+    monkeypatch.setattr(exchange_module, "FEW_LATE", 4)
+    monkeypatch.setattr(exchange_module, "MOST_LATE", 6)
+    noted = LateExchanges()
     rounds = [late(number, noted, 1) for number in range(4)]
     rounds[2].strike(1)
     late(4, noted, 1)
@@ -138,7 +138,7 @@ def test_what_is_noted_keeps_no_connection_open(three):
 
 def test_a_reply_to_what_was_sent_again_is_noted():
     """Also where nobody waits for it any more."""
-    noted = LateRounds()
+    noted = LateExchanges()
     first = late(1, noted, 2)
     first.over = True
     again = SentAgain(SentAgain(first, b"", 0.0), b"", 0.0, mute=True)
