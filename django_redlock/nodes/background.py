@@ -452,24 +452,24 @@ class PerLoop(Generic[T]):
 PARTS: Final = 8  # of a timeout
 
 
-class Listening:
-    """Measure the time for which one wait has listened.
+class ListeningTime:
+    """Measure the time for which one request has listened.
 
     Args:
         timeout: seconds, of which one part is an eighth.
+        start: ``time.monotonic`` when it began.
 
     Attributes:
-        waited: seconds of all parts, without those by which the parts ended late.
-        seconds: of these, those in which it listened. A part that ended late counts for so much
-            less, for the thread did not listen in all of the part either.
+        waited: seconds of all waits, without those by which they ended late.
+        late: seconds by which the last wait ended late.
     """
 
-    def __init__(self, timeout: float) -> None:
-        self.waited = 0.0
-        self.seconds = 0.0
+    def __init__(self, timeout: float, start: float) -> None:
+        self.waited = self.late = 0.0
+        self._listened = 0.0  # a wait that ended late counts for so much less
         self._part = timeout / PARTS
-        self._times = [time.monotonic()]
-        self._marks = [0.0]  # ``seconds`` at each of these times
+        self._times = [start]
+        self._marks = [0.0]  # ``_listened`` at each of these times
 
     def part(self, seconds: float) -> float:
         """Return for how many seconds to wait next, where so many are left.
@@ -478,20 +478,19 @@ class Listening:
         """
         return min(max(seconds, self._part / PARTS), self._part)
 
-    def waited_for(self, part: float, start: float) -> float:
-        """Count one part, waited for in vain since ``start``; return the seconds it was late.
+    def waited_for(self, part: float, start: float) -> None:
+        """Count one wait that began at ``start``.
 
         Args:
-            part: seconds, as planned.
-            start: ``time.monotonic`` when the wait began.
+            part: seconds for which it was to last at the most.
         """
         now = time.monotonic()
-        late = max(0.0, now - start - part)
-        self.waited += part
-        self.seconds += max(0.0, part - late)
+        waited = min(part, now - start)
+        self.late = max(0.0, now - start - part)
+        self.waited += waited
+        self._listened += max(0.0, waited - self.late)
         self._times.append(now)
-        self._marks.append(self.seconds)
-        return late
+        self._marks.append(self._listened)
 
     def silence(self, since: float | None) -> float:
         """Return the seconds of listening since a node's last sign.
@@ -502,5 +501,5 @@ class Listening:
         if since is None:
             return 0.0
         mark = bisect_right(self._times, since) - 1
-        listened = self.seconds - self._marks[max(0, mark)]
+        listened = self._listened - self._marks[max(0, mark)]
         return min(listened, max(0.0, self._times[-1] - since))

@@ -1,6 +1,6 @@
 """One request to N nodes, without I/O: whom to ask, what counts, when it is enough, what is undone.
 
-A *driver* tells a ``Exchange`` of connections, votes and the time, and does what it decides:
+A *driver* tells an ``Exchange`` of connections, votes and the time, and does what it decides:
 ``threads`` polls on the thread that asks, and ``loops`` is called by an event loop. The usual way
 is a branch of the same exchange: a request has one *usual* reply, which nearly every node sends, so
 replies are compared with its bytes, and parsed only if they differ.
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
     from django_redlock.core.reasons import Reason
 
+    from .background import ListeningTime
     from .connection import Connection
-    from .node import Node, SentUndo
+    from .node import ConnectAttempt, Node, SentUndo
 
 
 LEAST_LINGER: Final = 0.001  # seconds, of undoing
 LEAST_WORTH: Final = 0.01  # seconds, of what the asker says is worth waiting for
 HANDSHAKE: Final = 4  # node timeouts without a sign of a node that is being connected …
 PATIENCE: Final = 20  # … and those that a request may last, while this machine runs
-NOWHERE: Final = frozenset[int]()
 NOTHING: Final[Mapping[int, Any]] = MappingProxyType({})
 NO_LINK: Final = -1  # a task's exchange has none
 FEW_LATE: Final = 1024  # nonces that are not worth tidying …
@@ -102,7 +102,7 @@ class Exchange(OnWire):
             only that to the grant that is undone. A node that owes more may hang, and would cost
             every release a moment. None: a task cannot know; see ``_is_prompt_one_missing``.
         urgent: whether there is no majority without the nodes that are being connected.
-        coming: the indexes whose connection a loop waits for, while it listens to others.
+        coming: the connections that a loop waits for while it listens to others, by index.
         lingering: whether the outcome is clear.
         lingers_until: ``time.monotonic`` until which more is worth waiting for then.
         start: ``time.monotonic`` when it began.
@@ -123,7 +123,7 @@ class Exchange(OnWire):
     urgent = lingering = over = False
     lingers_until = math.inf
     prompt: tuple[int, ...] | None = None
-    coming: frozenset[int] = NOWHERE
+    coming: Mapping[int, ConnectAttempt] = NOTHING
     touched: Collection[int] = ()
     begins = b""
     number = 0
@@ -242,6 +242,30 @@ class Exchange(OnWire):
                 patience = HANDSHAKE * self.timeout - silent
                 left = max(left, min(patience, PATIENCE * self.timeout - waited))
         return left
+
+    def next_wait(self, listening: ListeningTime) -> float:
+        """Return for how many seconds to wait next; 0: it is enough, or too late.
+
+        A node may be silent for one node timeout, which counts from its last reply: behind many
+        other requests one that is busy has longer, and one that hangs has not. Who wakes up late
+        could hear no node: silence counts anew then, for if the whole machine was paused, so were
+        nodes on it. In all that is ``PATIENCE`` node timeouts at the most, and what the request
+        allows besides.
+        """
+        now, wait = self.clock(), 0.0
+        for connection in self.unheard.values():
+            if listening.late > self.timeout / 4:
+                connection.heard = now
+            if not connection.fault:  # else the end of it was not heard: an interruption
+                wait = max(wait, self.timeout - connection.silent_for(now))
+        for index, attempt in self.coming.items():
+            silent = listening.silence(attempt.heard)
+            left = self.handshake_left(index, listening.waited, silent)
+            wait = max(wait, listening.part(left) if left > 0 else 0.0)
+        if self.lingering:
+            wait = min(wait, self.lingers_until - now)
+        longest = PATIENCE * self.timeout + self.request.patience - listening.waited
+        return max(0.0, min(wait, longest))
 
     def is_silent(self, seconds: float) -> bool:
         """Return whether a node with no sign for so long is one that is not waited for again."""

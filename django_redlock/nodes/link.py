@@ -13,11 +13,9 @@ nobody else touches the link's sockets, so nothing is locked. A request goes one
   began in the usual way, where a reply is unusual, no majority has replied within a quarter of the
   node timeout, or a connection is lost or does not take the request.
 
-In the general way the call waits for one node timeout after the last write, because the link is its
-own. A task waits until each node has been silent for that long: see ``loops``.
-
-A node whose reply is overdue by then is *silent*: its connection goes to the node, which reads it
-when a call asks for the node again.
+For how long to listen is the exchange's to say (``Exchange.next_wait``). A node whose reply is
+overdue by then is *silent*: its connection goes to the node, which reads it when a call asks for
+the node again.
 """
 
 from __future__ import annotations
@@ -31,24 +29,22 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from django_redlock import events
 from django_redlock.core.protocol import TAKING, Vote
 
-from .background import Listening, new_poll
+from .background import ListeningTime, new_poll
 from .connection import BACKLOG, NO_EPOCH, silence, undoing_until
 from .exchange import (
     EXTEND,
     GRANT,
     LEAST_LINGER,
     LEAST_WORTH,
-    LINGER,
     LISTEN,
     OVER,
-    PATIENCE,
     YES,
 )
 from .faults import GUARD_OVER, INTERRUPTED, TAKES_NO_MORE
 from .node import UNDOS_FIRST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from .background import Poll
     from .connection import Connection
@@ -94,7 +90,8 @@ class Link:
         self._poll = new_poll()
         self._indexes: dict[int, int] = {}  # by file descriptor
         self._unsent: set[int] = set()  # file descriptors that did not take all at once
-        self._connecting: Connecting | None = None
+        self._attempts: dict[int, ConnectAttempt] = {}  # to connect, by index
+        self._listening = ListeningTime(timeout, 0.0)
         self._interrupted: Exchange | None = None
         self._look_at = -math.inf  # ``time.monotonic`` from which to look at nodes without one
         self._changed()
@@ -140,6 +137,7 @@ class Link:
                 return exchange.result()
             self._go_on(exchange)
         else:
+            self._listening = ListeningTime(self._timeout, exchange.start)
             self._gather(exchange)
             self._write(exchange)
         self._listen(exchange)
@@ -247,24 +245,61 @@ class Link:
         return connection is not None
 
     def _connect(self, exchange: Exchange, wanted: list[int]) -> None:
+        """Have nodes connected in the background, and wait for those that are worth it."""
+
         def urgent() -> bool:
             return len(self.connections) < exchange.majority
 
         exchange.urgent = urgent()
-        self._connecting = Connecting(exchange, self._take, self.have)
-        self._connecting.open(wanted)
-        self._connecting.wait(urgent)
+        for index in wanted:
+            node, worth = self._nodes[index], exchange.awaits(index)
+            attempt = node.open(exchange.start, urgent=worth)
+            if attempt is not None and worth:
+                self._attempts[index] = attempt
+            elif attempt is not None:
+                node.forgo(attempt)
+        self._wait_for_connections(exchange, urgent)
+
+    def _wait_for_connections(self, exchange: Exchange, urgent: Callable[[], bool]) -> None:
+        listening = self._listening
+        while True:
+            self._collect(exchange)
+            exchange.urgent = urgent()
+            lefts = [
+                (
+                    exchange.handshake_left(index, listening.waited, listening.silence(each.heard)),
+                    index,
+                )
+                for index, each in self._attempts.items()
+            ]
+            left, index = max(lefts, default=(0.0, -1))
+            if left <= 0:
+                return
+            part, start = listening.part(left), time.monotonic()
+            self._attempts[index].done.wait(part)
+            listening.waited_for(part, start)
+
+    def _collect(self, exchange: Exchange) -> None:
+        """Take the connections that have come."""
+        for index, attempt in tuple(self._attempts.items()):
+            done = attempt.done.is_set()
+            if not done and not self._take(exchange, index):
+                continue
+            del self._attempts[index]
+            if done and (connection := attempt.take()) is not None:
+                self.have(index, connection)
+            else:
+                self._nodes[index].forgo(attempt)
 
     def _more(self, exchange: Exchange) -> bool:
         """Return whether one more node can be asked, where too few have answered until now."""
-        if self._connecting is None:
+        if not self._attempts:
             return False
-        for fileno, _ in self._poll.poll(0):  # it came while this thread was waking up
-            self._read(fileno)
+        self._read_all()  # it came while this thread was waking up
         if not exchange.is_short_of_votes():
             return False
         before = frozenset(self.connections)
-        self._connecting.wait(lambda: len(self.connections) <= len(before))
+        self._wait_for_connections(exchange, lambda: len(self.connections) <= len(before))
         new = self.connections.keys() - before
         for index in new:
             exchange.reopen(index)
@@ -402,12 +437,8 @@ class Link:
             if connection.fault:
                 self.drop(index)
         exchange.unheard = self._unheard(exchange)
-        self._wait_from(exchange, exchange.since)
-
-    def _wait_from(self, exchange: Exchange, since: float) -> None:
-        self._deadline = since + self._timeout
-        self._longest = exchange.start + PATIENCE * self._timeout + exchange.request.patience
-        self._absent = 0.0
+        self._listening = ListeningTime(self._timeout, exchange.since)
+        self._listening.waited_for(SOON * self._timeout, exchange.since)
 
     def _unheard(self, exchange: Exchange) -> dict[int, Connection]:
         votes = exchange.votes
@@ -433,69 +464,40 @@ class Link:
                 if connection.unsent:
                     self._unsent.add(connection.fileno)
                     self._poll.modify(connection.fileno, select.POLLIN | select.POLLOUT)
-        # Anew, for connecting may have used it up; and not before the last request is written:
-        # a node's silence counts from there, and after the wait its reply must be overdue.
-        self._wait_from(exchange, time.monotonic())
 
     def _listen(self, exchange: Exchange) -> None:
-        """Read answers as they arrive until it is enough, or the node timeout is over."""
-        end, lingering = self._deadline, False
-        self._looked = end - self._timeout
+        """Read replies as they arrive until it is enough, or too late."""
+        listening = self._listening
         # While every node is still to answer, nothing is clear.
-        all_well = len(exchange.unheard) == len(exchange.votes)
-        verdict = LISTEN if all_well else exchange.verdict()
-        while verdict is not OVER:
-            if verdict is LINGER and not lingering:
-                end, lingering = min(end, exchange.lingers_until), True
-            ready = self._ready(exchange, end, lingering=lingering)
-            for fileno, _ in ready:
-                self._read(fileno)
+        verdict = LISTEN if len(exchange.unheard) == self._size else exchange.verdict()
+        while verdict is not OVER and (part := exchange.next_wait(listening)) > 0:
+            start = time.monotonic()
             # Where TLS must read before it can send, the socket is ready to send all the time.
-            if not ready or (self._unsent and end <= time.monotonic()):
-                end += self._late(end)
-                if lingering or end <= time.monotonic():
-                    return
+            for fileno, _ in self._ready(exchange, part):
+                self._read(fileno)
+            listening.waited_for(part, start)
             verdict = exchange.verdict() if exchange.unheard else OVER
 
-    def _ready(self, exchange: Exchange, end: float, *, lingering: bool) -> list[tuple[int, int]]:
-        """The connections with something to read, once that may be enough; none: it is too late.
+    def _ready(self, exchange: Exchange, seconds: float) -> list[tuple[int, int]]:
+        """Return the connections with something to read, once that may be enough.
 
         It sleeps until one of the nodes that were written to last has something to read; see
         ``_hear_usual``.
         """
         unheard = exchange.unheard
-        if lingering and exchange.undoing:
+        if exchange.lingering and exchange.undoing:
             awaited = [index for index in unheard if index in (exchange.prompt or ())]
             needed = len(awaited)
         else:
             awaited, needed = list(unheard), exchange.votes_to_quorum
         last = awaited[max(0, needed - 1) :]
-        now = time.monotonic()
-        self._absent += max(0.0, now - self._looked - self._timeout / 4)
-        self._looked = max(now, end)
-        left = max(0.0, end - now) * 1000
         if len(last) == len(self.connections) or self._unsent:
-            return self._poll.poll(left)
+            return self._poll.poll(seconds * 1000)
         some = new_poll()
         for index in last:
             some.register(unheard[index].fileno, select.POLLIN)
-        some.poll(left)
+        some.poll(seconds * 1000)
         return self._poll.poll(0)
-
-    def _late(self, end: float) -> float:
-        """Return the seconds for which this thread did not run, and could hear no node.
-
-        A thread that wakes up late from the last sleep looks for one more node timeout: if the
-        whole machine was paused, so were nodes on it, and they need time to answer.
-        """
-        now = time.monotonic()
-        late = now - self._looked
-        if late <= self._timeout / 4:
-            late = 0.0
-        absent = self._absent + late
-        self._absent, self._looked = 0.0, now
-        self._longest += absent
-        return min(absent + (self._timeout if late else 0.0), self._longest - end)
 
     def _read(self, fileno: int) -> None:
         index = self._indexes[fileno]
@@ -511,7 +513,7 @@ class Link:
 
     def _end(self, exchange: Exchange) -> None:
         """Note which nodes are well, which are silent, and which owe a reply."""
-        self._forgo()
+        self._forgo(exchange)
         # Before the last look: this thread may not run after it, and would take that for silence.
         now = time.monotonic()
         self._send_no_more()
@@ -534,17 +536,20 @@ class Link:
             self._poll.modify(fileno, select.POLLIN)
         self._unsent.clear()
 
-    def _forgo(self) -> None:
-        if self._connecting is not None:
-            self._connecting.end()
-            self._connecting = None  # it refers to the request: no cycle keeps a connection
+    def _forgo(self, exchange: Exchange) -> None:
+        """Wait for no connection any more; a node that was silent is not waited for again."""
+        for index, attempt in self._attempts.items():
+            if exchange.is_silent(self._listening.silence(attempt.heard)):
+                self._nodes[index].suspect(attempt)
+            self._nodes[index].forgo(attempt)
+        self._attempts = {}
 
     def tear(self, exchange: Exchange) -> None:
         """Note that an interruption of an exchange may have put the streams out of step."""
         self._interrupted = exchange
         self.torn = time.monotonic()
         self._send_no_more()
-        self._forgo()
+        self._forgo(exchange)
 
     @property
     def is_undoing(self) -> bool:
@@ -571,79 +576,3 @@ class Link:
         now = time.monotonic()
         for index in tuple(self.connections):
             self._nodes[index].give(self.drop(index), now)
-
-
-class Connecting:
-    """The connections that one request waits for.
-
-    Args:
-        exchange: decides which ones, and for how long.
-        take: takes an idle connection to a node; whether there is one.
-        have: told of a connection that was opened.
-    """
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        take: Callable[[Exchange, int], bool],
-        have: Callable[[int, Connection], object],
-    ) -> None:
-        self._asking = exchange
-        self._take = take
-        self._have = have
-        self._listening = Listening(exchange.timeout)
-        self._attempts: dict[int, ConnectAttempt] = {}
-
-    def open(self, indexes: Iterable[int]) -> None:
-        """Begin to connect these nodes, in the background."""
-        exchange = self._asking
-        for index in indexes:
-            node, worth = exchange.nodes[index], exchange.awaits(index)
-            attempt = node.open(exchange.start, urgent=worth)
-            if attempt is not None and worth:
-                self._attempts[index] = attempt
-            elif attempt is not None:
-                node.forgo(attempt)
-
-    def wait(self, urgent: Callable[[], bool]) -> None:
-        """Wait for nodes as long as the exchange does.
-
-        Args:
-            urgent: tells whether there are too few connections.
-        """
-        while True:
-            self._collect()
-            self._asking.urgent = urgent()
-            left, index = max(
-                ((self._left(index), index) for index in self._attempts), default=(0.0, -1)
-            )
-            if left <= 0:
-                return
-            part, start = self._listening.part(left), time.monotonic()
-            if not self._attempts[index].done.wait(part):
-                self._listening.waited_for(part, start)
-
-    def _left(self, index: int) -> float:
-        silent = self._listening.silence(self._attempts[index].heard)
-        return self._asking.handshake_left(index, self._listening.waited, silent)
-
-    def _collect(self) -> None:
-        """Take the connections that have come."""
-        for index, attempt in tuple(self._attempts.items()):
-            done = attempt.done.is_set()
-            if not done and not self._take(self._asking, index):
-                continue
-            del self._attempts[index]
-            if done and (connection := attempt.take()) is not None:
-                self._have(index, connection)
-            else:
-                self._asking.nodes[index].forgo(attempt)
-
-    def end(self) -> None:
-        """Wait for no connection any more; a node that was silent is not waited for again."""
-        for index, attempt in self._attempts.items():
-            node = self._asking.nodes[index]
-            if self._asking.is_silent(self._listening.silence(attempt.heard)):
-                node.suspect(attempt)
-            node.forgo(attempt)
-        self._attempts = {}

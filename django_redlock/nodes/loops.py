@@ -32,9 +32,9 @@ from django_redlock import events
 from django_redlock.core.protocol import TAKING
 from django_redlock.core.reasons import ReasonCode, because
 
-from .background import Listening, PerLoop
+from .background import ListeningTime, PerLoop
 from .connection import close_as_silent, parts, silence
-from .exchange import OVER, PATIENCE, Exchange
+from .exchange import OVER, Exchange
 from .faults import GUARD_OVER, INTERRUPTED, TAKES_NO_MORE, no_answer
 
 if TYPE_CHECKING:
@@ -280,36 +280,25 @@ class LoopConnection:
             self.node.undos.send(partial(self.put, loop=loop), now)
         return connection
 
-    def open(self, now: float, loop: asyncio.AbstractEventLoop, *, urgent: bool) -> bool:
-        """Begin to connect; whether a connection is on its way."""
+    def open(
+        self, now: float, loop: asyncio.AbstractEventLoop, *, urgent: bool
+    ) -> ConnectAttempt | None:
+        """Begin to connect; the attempt, if a connection is on its way."""
         if self._attempt is None or self._unheard(self._attempt, now):
 
             def arrived(attempt: ConnectAttempt) -> None:
                 loop.call_soon_threadsafe(self._opened, loop, attempt)
 
             self._attempt = self.node.open(now, urgent=urgent, then=arrived)
-        return self._attempt is not None
+        return self._attempt
 
-    @property
-    def sign(self) -> float | None:
-        """``time.monotonic`` of the last sign of the node that is being connected, or None."""
-        return self._attempt.heard if self._attempt is not None else None
-
-    def silence(self, connection: Connection, now: float, loop: asyncio.AbstractEventLoop) -> float:
-        """Seconds for which a node has owed an answer; on a lost connection for ever.
-
-        Args:
-            connection: over which it was asked.
-        """
-        silent = connection.silent_for(now)
-        if connection is self.connection:
-            self._send_late(loop)
-        if connection.fault:  # what was to hear so may have been interrupted
-            return math.inf
-        if silent > self.timeout and connection is self.connection:
-            self.read(loop)  # perhaps this loop did not look
-            silent = connection.silent_for(now)
-        return silent
+    def look(self, now: float, loop: asyncio.AbstractEventLoop) -> None:
+        """Send and read what the loop, which may not have run or was interrupted, did not."""
+        connection = self.connection
+        if connection is not None and connection.unsent and not self._blocked:
+            self._flush(loop)
+        if connection is not None and connection.silent_for(now) > self.timeout:
+            self.read(loop)
 
     def _unheard(self, attempt: ConnectAttempt, now: float) -> bool:
         """Whether it was done long ago, and what was to hear so was interrupted."""
@@ -450,11 +439,6 @@ class LoopConnection:
             self._blocked = False
             loop.remove_writer(connection.fileno)
 
-    def _send_late(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Send what should have left long ago, if its flush was interrupted."""
-        if self.connection is not None and self.connection.unsent and not self._blocked:
-            self._flush(loop)
-
     def _unblocked(self, loop: asyncio.AbstractEventLoop) -> None:
         """Send more; called by the loop as long as it does not know that there is no more."""
         self._blocked = True
@@ -512,9 +496,8 @@ class Batch:
       undone. The other nodes are written to in the loop's next tick.
     * A connection is lost: each exchange hears an unknown vote of that node.
     * A node owes a reply: the exchange waits until the node has been silent for the node timeout.
-      That counts from its last reply: behind a thousand other requests an exchange may wait longer
-      for a node that is busy, and no longer for one that is hung. What the timer is late is the
-      loop's own delay, and makes no node silent.
+      What the timer is late is the loop's own delay, and makes no node silent
+      (``Exchange.next_wait``).
     * A release waits a moment for prompt nodes: the timer ends it.
     * The loop shuts down: the list leaves before the connections are given back.
 
@@ -541,8 +524,7 @@ class Batch:
         self._open = 0  # of the exchanges, or fewer
         self._unwritten = [*unwritten]
         self._left = False  # whether any node has been written to
-        self._late = 0.0  # seconds, of the timers
-        self._listening: Listening | None = None  # while nodes are being connected
+        self._listening: ListeningTime | None = None  # from the first look
         self._since = start  # ``time.monotonic`` when the timer was set
         self._due = start + connections.timeout
         self._timer: Timer = connections.timers.set(self._due, self, loop)
@@ -661,10 +643,10 @@ class Batch:
         """Have a node connected; wait for it if it is worth that."""
         connection = self._connections.by_index[index]
         worth = exchange.awaits(index)
-        if connection.open(exchange.start, self._loop, urgent=exchange.urgent) and worth:
-            exchange.coming |= {index}
+        attempt = connection.open(exchange.start, self._loop, urgent=exchange.urgent)
+        if attempt is not None and worth:
+            exchange.coming = {**exchange.coming, index: attempt}
             connection.wait(exchange, self)
-            self._listening = self._listening or Listening(self._connections.timeout)
         else:
             exchange.unreachable(index)
 
@@ -681,7 +663,9 @@ class Batch:
 
         What is over by now is asked no more; but undoing is never over.
         """
-        exchange.coming -= {index}
+        exchange.coming = {
+            other: exchange.coming[other] for other in exchange.coming if other != index
+        }
         if exchange.is_open or exchange.undoing:
             if connection is None:
                 exchange.unreachable(index)
@@ -705,9 +689,9 @@ class Batch:
                 self._look_at(due)
 
     def _end(self, exchange: Exchange) -> None:
-        for index in tuple(exchange.coming):
+        for index, attempt in exchange.coming.items():
+            silent = self._listening.silence(attempt.heard) if self._listening else 0.0
             connection = self._connections.by_index[index]
-            silent = self._listening.silence(connection.sign) if self._listening else 0.0
             connection.forgo(exchange, silent=exchange.is_silent(silent))
             exchange.unreachable(index)
         exchange.end()
@@ -734,60 +718,24 @@ class Batch:
 
     def look_again(self, when: float, now: float) -> None:
         """End what has lingered for long enough, and see what has not been answered in time."""
-        self._late += now - when
-        if self._listening is not None:
-            self._listening.waited_for(max(0.0, when - self._since), self._since)
+        if self._listening is None:
+            self._listening = ListeningTime(self._connections.timeout, self._start)
+        self._listening.waited_for(max(0.0, when - self._since), self._since)
         self.flush()
+        for each in self._connections.by_index:
+            each.look(now, self._loop)
         self._tidy()
-        silence: dict[Connection, float] = {}
         due = math.inf
         for exchange in tuple(self.exchanges):
-            if exchange.is_open:
-                due = min(due, self._look(exchange, now, silence))
+            if not exchange.is_open:
+                continue
+            if wait := exchange.next_wait(self._listening):
+                due = min(due, now + wait)
+            else:
+                self._end(exchange)
         self._tidy()
         if self.exchanges:
             self._look_at(due)
-
-    def _look(self, exchange: Exchange, now: float, silence: dict[Connection, float]) -> float:
-        """Return the ``time.monotonic`` of the next look at an exchange; end it if that is now."""
-        timeout = self._connections.timeout
-        if not exchange.lingering:
-            due = exchange.start + timeout
-            if due > now:
-                return due
-            left = 0.0
-            if now < exchange.start + PATIENCE * timeout + self._late:
-                left = max(self._handshake_left(exchange), self._reply_left(exchange, now, silence))
-            if not exchange.is_open:  # ended by what was read
-                return math.inf
-            if left > 0:
-                return now + left
-        if exchange.lingering and exchange.lingers_until > now:
-            return exchange.lingers_until
-        self._end(exchange)
-        return math.inf
-
-    def _handshake_left(self, exchange: Exchange) -> float:
-        """Return for how many seconds more to wait for a connection."""
-        if self._listening is None:
-            return 0.0
-        listening, left = self._listening, 0.0
-        for index in exchange.coming:
-            silent = listening.silence(self._connections.by_index[index].sign)
-            left = max(left, exchange.handshake_left(index, listening.seconds, silent))
-        return listening.part(left) if left > 0 else 0.0
-
-    def _reply_left(
-        self, exchange: Exchange, now: float, silence: dict[Connection, float]
-    ) -> float:
-        """Return for how many seconds more to wait for a reply."""
-        left = 0.0
-        for index, connection in tuple(exchange.unheard.items()):
-            if connection not in silence:
-                each = self._connections.by_index[index]
-                silence[connection] = each.silence(connection, now, self._loop)
-            left = max(left, self._connections.timeout - silence[connection])
-        return left
 
 
 # -- timers ----------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def _same_votes(thread: Any, task: Any) -> bool:
     """Whether the votes of a request are the same, but for how long it waits when it is decided.
 
     Threads and tasks call other nodes prompt, and a task begins to wait before a node is connected.
-    Behind late replies a task waits for as long as a node goes on replying; a thread does not.
+    While replies are late a thread may have another connection, on which the node owes less.
     """
     if isinstance(thread, str) or isinstance(task, str):
         return bool(thread == task)

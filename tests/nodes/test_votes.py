@@ -31,6 +31,7 @@ from django_redlock.nodes.exchange import (
     Exchange,
     Verdict,
 )
+from django_redlock.nodes.node import ConnectAttempt
 from tests.simulation.mutants import Edit, with_edits
 
 TIMEOUT = 1.0
@@ -86,10 +87,12 @@ class Connection:
 
     guarded: bool = False
     silent: float = 0.0
+    fault: Reason | None = None
+    heard: float = -math.inf
 
-    def silent_for(self, _: float) -> float:
+    def silent_for(self, now: float) -> float:
         """For how long an answer has been missing."""
-        return self.silent
+        return min(self.silent, now - self.heard)
 
 
 class Clock:
@@ -239,7 +242,7 @@ def test_a_node_that_is_being_connected_is_waited_for() -> None:
     one, told = task(grant())
     asked(one)
     del one.unheard[4]
-    one.coming = frozenset({4})
+    one.coming = {4: ConnectAttempt(None)}
     for place in range(4):
         one.hear(place, Vote(f"n{place}", Answer.YES))
     assert told == [LINGER]
@@ -331,6 +334,32 @@ def test_what_is_known_at_the_beginning_counts() -> None:
     one.awaits(0)
     one.nodes[0].down_reason = DOWN
     assert one.handshake_left(0, 1.0, 0.0) == pytest.approx(HANDSHAKE)
+
+
+@pytest.mark.parametrize(
+    ("silent", "late", "waited", "left"),
+    [
+        ([0.25], 0.0, 0.25, 0.75),  # a node timeout since the node's last sign …
+        ([0.25, 0.75], 0.0, 0.75, 0.75),  # … of each node …
+        ([1.0], 0.0, 1.0, 0.0),
+        ([4.0], 0.25, 4.0, 0.0),  # … also where this thread was a little late
+        ([4.0], 0.3, 1.0, 1.0),  # who did not run has heard no node
+        ([4.0], 0.3, PATIENCE - 0.5, 0.5),  # but not for ever
+        ([0.25], 0.0, PATIENCE, 0.0),
+    ],
+)
+def test_for_how_long_a_reply_is_waited_for(silent, late, waited, left) -> None:
+    """Seconds that are left; one that has ended is not waited for."""
+    clock = Clock()
+    one = collector(grant(), clock)
+    one.unheard = {index: Connection(silent=each) for index, each in enumerate(silent)}
+    one.unheard[4] = Connection(fault=DOWN)
+    listening: Any = SimpleNamespace(late=late, waited=waited)
+    assert one.next_wait(listening) == pytest.approx(left)
+    one.lingering, one.lingers_until = True, clock.now + 0.1
+    assert one.next_wait(listening) == pytest.approx(min(left, 0.1))
+    one.lingers_until = clock.now - 0.1
+    assert one.next_wait(listening) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,8 @@ def generally() -> Iterator[None]:
 
 
 def asking(group: NodeGroup, request: Request) -> Exchange:
-    """A round of this request, as a thread begins it."""
-    return Exchange(group.nodes, request, LONG)
+    """An exchange of this request, as a thread begins it."""
+    return Exchange(group.nodes, request, group.nodes[0].timeout)
 
 
 def settled(link: Link) -> bool:
