@@ -53,7 +53,7 @@ def test_cron_mails_nothing_where_the_name_is_taken_or_the_work_is_done(redlock_
     once = ["quiet:once", "-v", "0", "--once-per", "1h", "--", "true"]
     assert ran(tmp_path, *hold) == (0, "")
     group = group_of(redlock_embedded.urls, 5)
-    lease = template(group, ttl=60)("quiet:hold").acquire()
+    lease = template(group)("quiet:hold", renew=True).acquire()
     assert ran(tmp_path, *hold) == (75, "")
     assert [ran(tmp_path, *once) for _ in range(2)] == [(0, ""), (0, "")]
     (tmp_path / "logging_site.py").write_text(

@@ -519,7 +519,9 @@ def hand_over(site: Site) -> list[str]:
     first = site.start("first")
     site.wait_for("first begins")
     site.start("next")
-    eventually(lambda: any(each.waited for each in survey(conf.backend("default")).locks))
+    eventually(
+        lambda: any(each.waited for each in survey(conf.backend("default")).locks), within=LATEST
+    )
     first.terminate()
     site.wait_for("first asked")
     (site.home / "leave").touch()
