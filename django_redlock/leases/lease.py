@@ -58,6 +58,7 @@ class Phase(enum.Enum):
 
 
 HELD: Final = Phase.HELD  # an enum's member costs five times a name
+NOT_ENDED: Final = [HELD]
 ENDINGS: Final = {  # why a lease in this phase is over
     Phase.HELD: ReasonCode.TIME_OVER,
     Phase.RELEASED: ReasonCode.RELEASED,
@@ -128,15 +129,13 @@ class Lease:
     # For this package:
     #   backend       the backend of its alias
     #   grant         what the nodes granted; its deadline moves
-    #   phase         what the holder did with it
-    #   told          whether its end was told; nothing is told afterwards
     #   renew_until   when, on the policy's clock, renewals end; infinite: never
     #   block         returns None once the block is gone that is to release it (``interruption``)
     #   schedule      the one that watches it
     __slots__ = (
         "__weakref__",
         "_changing",
-        "_lost",
+        "_claims",
         "_min_hold",
         "_on_lost",
         "_pid",
@@ -148,10 +147,8 @@ class Lease:
         "fence",
         "grant",
         "name",
-        "phase",
         "renew_until",
         "schedule",
-        "told",
     )
 
     def __init__(
@@ -168,12 +165,10 @@ class Lease:
         self.grant = grant
         self.name = grant.target.name
         self.fence = grant.fence
-        self.phase = HELD
-        self.told = False
         self.renew_until = math.inf if max_hold is None else grant.since + max_hold
         self.block: Callable[[], object] | None = None
         self.schedule: Schedule | None = None
-        self._lost = False
+        self._claims: dict[str, list[Phase]] = {}
         self._revoked: Reason | None = None  # why it was taken away
         self._unknown = False  # since its renewal failed
         self._renew_at = grant.since + grant.ttl / RENEWALS if renew else math.inf
@@ -239,8 +234,8 @@ class Lease:
     @property
     def lost(self) -> bool:
         """True once the lease is known to have ended against the holder's will."""
-        if self._lost or self.phase is not HELD:
-            return self._lost
+        if self._is_lost or self.phase is not HELD:
+            return self._is_lost
         return self._pid != os.getpid() or self.backend.policy.clock() >= self.grant.deadline
 
     def remaining(self) -> float:
@@ -332,7 +327,7 @@ class Lease:
     @property
     def held(self) -> bool:
         """Whether the holder has neither let go nor lost it, as far as that was noticed."""
-        return self.phase is HELD and not self._lost and self._pid == os.getpid()
+        return self.phase is HELD and not self._is_lost and self._pid == os.getpid()
 
     @property
     def ended(self) -> bool:
@@ -348,7 +343,7 @@ class Lease:
     @property
     def untold(self) -> bool:
         """Whether it is lost and that was not told: an interruption came between."""
-        return self._lost and not self.told and self._pid == os.getpid()
+        return self._is_lost and not self.told and self._pid == os.getpid()
 
     @property
     def renew_at(self) -> float:
@@ -363,7 +358,7 @@ class Lease:
             return because(ReasonCode.PARENTS)
         if self._revoked is not None:
             return self._revoked
-        return because(ReasonCode.LOST if self._lost else ENDINGS[self.phase])
+        return because(ReasonCode.LOST if self._is_lost else ENDINGS[self.phase])
 
     # -- decisions: prolonging ------------------------------------------------------------------
 
@@ -431,15 +426,31 @@ class Lease:
 
     # -- decisions: ending ----------------------------------------------------------------------
 
+    def _claim(self, what: str, phase: Phase = HELD) -> bool:
+        """Note in one step that this call does it; return False if another one has.
+
+        Args:
+            phase: of its end, what the holder did with it.
+        """
+        mine = [phase]
+        return self._claims.setdefault(what, mine) is mine
+
+    @property
+    def _is_lost(self) -> bool:
+        return "lose" in self._claims
+
+    @property
+    def phase(self) -> Phase:
+        """What the holder did with it."""
+        return self._claims.get("end", NOT_ENDED)[0]
+
     def end(self, phase: Phase) -> bool:
         """Leave the phase HELD for ``phase``; return False if the lease has left it already.
 
         No event is told.
         """
-        with self._changing:
-            if self.phase is not HELD:
-                return False
-            self.phase = phase
+        if not self._claim("end", phase):
+            return False
         if self.schedule is not None:
             self.schedule.forget(self)
         return True
@@ -472,8 +483,7 @@ class Lease:
 
     def run_out(self) -> bool:
         """Become lost if the deadline of a held lease has passed; return whether that is new."""
-        with self._changing:
-            return self.held and self.remaining() <= 0 and self.lose()
+        return self.held and self.remaining() <= 0 and self.lose()
 
     def expire(self) -> bool:
         """Let the deadline of a held lease be now, for a test; return whether it was held."""
@@ -484,11 +494,7 @@ class Lease:
 
     def lose(self) -> bool:
         """Become lost; return False if the lease is lost already, or given away."""
-        with self._changing:
-            if self._lost or self.phase is Phase.GIVEN:
-                return False
-            self._lost = True
-            return True
+        return self.phase is not Phase.GIVEN and self._claim("lose")
 
     def loss(self) -> Reason:
         """Return why the lease is lost: it was revoked, ran out, or a majority denied it before."""
@@ -497,11 +503,14 @@ class Lease:
         late = self.backend.policy.clock() >= self.grant.deadline
         return because(ReasonCode.RAN_OUT if late else ReasonCode.DENIED)
 
+    @property
+    def told(self) -> bool:
+        """Whether its end was told; nothing is told afterwards."""
+        return "tell" in self._claims
+
     def tell_once(self) -> bool:
         """Note that the end is told; return False if it was told already."""
-        with self._changing:
-            first, self.told = not self.told, True
-            return first
+        return self._claim("tell")
 
     # -- the steps of threads and tasks ---------------------------------------------------------
 

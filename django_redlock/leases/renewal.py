@@ -21,10 +21,10 @@ import threading
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Final, NamedTuple, TypeAlias, TypeGuard
+from typing import Final, NamedTuple, TypeAlias
 
 from django_redlock.backend import Backend
 from django_redlock.core import hold
@@ -33,16 +33,15 @@ from django_redlock.core.hold import Outcome
 from django_redlock.core.policy import boottime
 from django_redlock.core.protocol import Grant, Steps
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.interruption import ThreadWakeup, drain, first, in_steps
+from django_redlock.interruption import ThreadWakeup, drain, first
 from django_redlock.nodes.background import WorkerThreads, call_in_child
 
-from .lease import Lease, Schedule
+from .lease import Lease
 
 logger = logging.getLogger("django_redlock")
 
 EARLY: Final = 0.03  # the part of a ttl by which a renewal may be early, to share a message
 AHEAD: Final = 0.25  # seconds by which deadlines are looked at early: most have moved by then
-MOST: Final = 160  # leases in a chunk
 # A request must fit into what a fresh connection takes at once, and keep no node busy for long.
 MOST_LEASES: Final = 128
 MOST_BYTES: Final = 16_384
@@ -52,10 +51,9 @@ MOST_TOLD: Final = 32  # holders that are being told of a loss at the same time
 # A schedule keeps the lease of a ``with`` block until the lease ends, so that a loss is told where
 # the block is gone. It keeps no other lease alive that the program has forgotten: of that it warns.
 #
-# A lease has one entry, in a dictionary, with the time at which there is something to do for it.
-# Its release drops the entry at once, in any thread and without a lock: an entry is put and dropped
-# in one step, and never changed. A dictionary that was large stays large when it is empty. So a
-# schedule has many small ones, in chunks, and looks only into those in which something may be due.
+# A lease has one entry in one dictionary, with the time at which there is something to do for it.
+# An entry is put and dropped in one step, and never changed: a block begins and ends without a
+# lock. All of them are looked through when something is due: 10,000 leases cost a millisecond.
 
 Reference: TypeAlias = "weakref.ref[Lease]"
 
@@ -77,64 +75,6 @@ class Due(NamedTuple):
     kept: Lease | Grant
 
 
-class Chunk:
-    """Some leases of a schedule. A lease stays in its chunk until it ends.
-
-    Attributes:
-        entries: the ``Due`` of each lease.
-        first: a lower bound of their due times.
-        earliest: a lower bound of their ``not_before``.
-        full: True if no lease is added any more.
-    """
-
-    __slots__ = ("earliest", "entries", "first", "full")
-
-    def __init__(self) -> None:
-        self.entries: dict[Reference, Due] = {}
-        self.first = self.earliest = math.inf
-        self.full = False
-
-    def forget(self, lease: Lease) -> None:
-        """Drop a lease that has ended; any thread may call it at any time."""
-        self.entries.pop(weakref.ref(lease), None)
-        if self.full and not self.entries:
-            self.entries.clear()  # gives back the memory; no lease is added meanwhile
-
-    def put(self, lease: Lease, due: Due) -> None:
-        """Give a lease another entry.
-
-        Another thread may forget the lease before that, but only when it has ended.
-        """
-        reference = weakref.ref(lease)
-        self.entries[reference] = due
-        self.note(due)
-        if not _is_watched(lease):
-            self.entries.pop(reference, None)
-
-    def note(self, due: Due) -> None:
-        """Note that a lease was given this entry."""
-        self.first = min(self.first, due.at)
-        self.earliest = min(self.earliest, due.not_before)
-
-    def find_first(self) -> None:
-        """Find the first times again."""
-        entries = list(self.entries.values())  # in one step: other threads may forget leases
-        self.first = min(map(attrgetter("at"), entries), default=math.inf)
-        self.earliest = min(map(attrgetter("not_before"), entries), default=math.inf)
-
-    def tidy_up(self) -> Iterator[Grant]:
-        """Drop leases that the program has forgotten without releasing them; yield their grants."""
-        for reference in list(self.entries):
-            if reference() is None:
-                yield from self.drop(reference)
-
-    def drop(self, reference: Reference) -> Iterator[Grant]:
-        """Drop a lease that has ended, or was forgotten: yield the grant of one that was."""
-        due = self.entries.pop(reference, None)
-        if due is not None and isinstance(due.kept, Grant) and reference() is None:
-            yield due.kept
-
-
 class Found(NamedTuple):
     """A lease for which there may be something to do.
 
@@ -142,13 +82,11 @@ class Found(NamedTuple):
         due: its entry, if it is not taken.
         deadline: the time at which it is lost.
         lease: the lease.
-        chunk: the chunk in which it is.
     """
 
     due: Due
     deadline: float
     lease: Lease
-    chunk: Chunk
 
     def may_be_renewed(self, now: float) -> bool:
         """Return True if its renewal is due, or near enough to go with others."""
@@ -158,56 +96,47 @@ class Found(NamedTuple):
 
 
 class RenewalSchedule:
-    """Leases in the order in which there is something to do for them.
+    """When there is something to do for which lease.
 
-    A lease has in ``schedule`` the chunk in which it is. ``Chunk.forget`` may be called at any
-    time by any thread; the rest is not thread-safe.
+    Any thread may add and forget leases, and ask for them; the rest is not thread-safe.
 
     The entry of a lease has the time of its renewal; while it is being renewed, or if it never
     is, that of its deadline. Both may have moved since: what the lease says counts.
+
+    Attributes:
+        forgotten: of leases that the program has forgotten and nobody released.
     """
 
     def __init__(self) -> None:
-        self._newest = Chunk()
-        self._chunks: dict[Schedule | None, Chunk] = {self._newest: self._newest}
-        self._turns = 0  # of chunks to be tidied up
-        self.forgotten: deque[Grant] = deque(maxlen=MOST_TOLD)  # of leases nobody released
+        self._entries: dict[Reference, Due] = {}
+        self.forgotten: deque[Grant] = deque(maxlen=MOST_TOLD)
 
     # -- one lease ------------------------------------------------------------------------------
 
     def add(self, lease: Lease) -> float:
         """Schedule a lease until it ends; return when there is something to do for it first."""
-        due, chunk = self._due_of(lease), self._newest
-        if len(chunk.entries) >= MOST:
-            chunk = self._next_chunk()
-        lease.schedule = chunk
-        chunk.entries[weakref.ref(lease)] = due
-        chunk.note(due)
+        due = self._due_of(lease)
+        lease.schedule = self
+        self._entries[weakref.ref(lease)] = due
         return due.at
 
-    def _next_chunk(self) -> Chunk:
-        """Return a chunk with room; drop those that are empty, and leases that were forgotten."""
-        newest, chunks = self._newest, list(self._chunks.values())
-        self._turns += 1
-        for chunk in (newest, chunks[self._turns % len(chunks)]):
-            self.forgotten.extend(chunk.tidy_up())
-        if len(newest.entries) > MOST // 2:
-            self._drop_empty(chunks)
-            chunk = Chunk()
-            self._chunks[chunk] = chunk
-            newest.full, self._newest = True, chunk
-        return self._newest
+    def forget(self, lease: Lease) -> None:
+        """Drop a lease that has ended."""
+        self._entries.pop(weakref.ref(lease), None)
 
-    def _drop_empty(self, chunks: Iterable[Chunk]) -> None:
-        for chunk in chunks:
-            if chunk.full and not chunk.entries:
-                self._chunks.pop(chunk, None)
+    def renew_later(self, lease: Lease) -> float:
+        """Schedule the next renewal of a lease, if it is to be renewed; return when it is due."""
+        if lease.schedule is not self or not lease.held:
+            return math.inf
+        due = self._due_of(lease)
+        self._put(lease, due)
+        return due.at
 
-    def renew_later(self, lease: Lease) -> None:
-        """Schedule the next renewal of a lease, if it is to be renewed."""
-        chunk = self._chunks.get(lease.schedule)
-        if chunk is not None and lease.held:
-            chunk.put(lease, self._due_of(lease))
+    def _put(self, lease: Lease, due: Due) -> None:
+        """Give a lease another entry; another thread may end the lease at any time."""
+        self._entries[weakref.ref(lease)] = due
+        if not _is_watched(lease):
+            self.forget(lease)
 
     def _due_of(self, lease: Lease, *, waiting: bool = True) -> Due:
         """Return the entry of a lease; ``waiting``: unless it is being renewed."""
@@ -221,19 +150,14 @@ class RenewalSchedule:
     # -- what there is to do --------------------------------------------------------------------
 
     def leases(self) -> Iterator[Lease]:
-        """Yield the leases that are scheduled; any thread may ask at any time."""
-        for chunk in list(self._chunks.values()):
-            for reference in list(chunk.entries):  # in one step: other threads may forget leases
-                if (lease := reference()) is not None:
-                    yield lease
+        """Yield the leases that are scheduled."""
+        for reference in list(self._entries):  # in one step, as all copies of it
+            if (lease := reference()) is not None:
+                yield lease
 
     def next(self) -> float:
-        """Return when there is something to do next, or was for a lease that has ended since.
-
-        Infinite: never.
-        """
-        firsts = [chunk.first for chunk in list(self._chunks.values()) if chunk.entries]
-        return min(firsts, default=math.inf)
+        """Return when there is something to do next; infinite: never."""
+        return min(map(attrgetter("at"), list(self._entries.values())), default=math.inf)
 
     def take(self, now: float) -> tuple[list[Lease], list[Lease]]:
         """Take the leases whose time is up, and those to renew now, the most urgent first.
@@ -241,8 +165,7 @@ class RenewalSchedule:
         If a renewal is due, all that may go with it are taken. The caller gives them back by
         ``renew_later``. What was renewed or extended by others meanwhile gets its new time.
         """
-        chunks = [chunk for chunk in list(self._chunks.values()) if chunk.earliest <= now]
-        found = [each for chunk in chunks for each in self._look(chunk, now)]
+        found = list(self._look(now))
         over = [each for each in found if each.deadline <= now or each.lease.untold]
         due = [each for each in found if each.may_be_renewed(now)]
         if all(each.due.at > now for each in due):
@@ -250,31 +173,31 @@ class RenewalSchedule:
         over.sort(key=attrgetter("deadline"))
         due.sort(key=attrgetter("due.at"))
         for each in found:
-            each.chunk.put(each.lease, each.due)
+            self._put(each.lease, each.due)
         for each in due:
-            each.chunk.put(each.lease, self._due_of(each.lease, waiting=False))
+            self._put(each.lease, self._due_of(each.lease, waiting=False))
         for each in over:
-            each.chunk.forget(each.lease)
-        for chunk in chunks:
-            chunk.find_first()
+            self.forget(each.lease)
         return [each.lease for each in over], [each.lease for each in due]
 
-    def _look(self, chunk: Chunk, now: float) -> Iterator[Found]:
-        """Yield the leases in a chunk that may be due; drop those that have ended."""
-        entries = chunk.entries.copy()  # in one step: other threads may forget leases
-        for reference, due in entries.items():
-            if due.not_before <= now:
-                lease = reference()
+    def _look(self, now: float) -> Iterator[Found]:
+        """Yield the leases that may be due; drop those that have ended, or were forgotten."""
+        for reference, due in self._entries.copy().items():
+            lease = reference()
+            if lease is None:
+                if self._entries.pop(reference, None) and isinstance(due.kept, Grant):
+                    self.forgotten.append(due.kept)
+            elif due.not_before <= now:
                 if _is_watched(lease):
                     entry = self._due_of(lease, waiting=due.waiting)
-                    yield Found(entry, lease.grant.deadline, lease, chunk)
+                    yield Found(entry, lease.grant.deadline, lease)
                 else:
-                    self.forgotten.extend(chunk.drop(reference))
+                    self.forget(lease)
 
 
-def _is_watched(lease: Lease | None) -> TypeGuard[Lease]:
+def _is_watched(lease: Lease) -> bool:
     """Return True if there may still be something to do for a lease."""
-    return lease is not None and (lease.held or lease.untold)
+    return lease.held or lease.untold
 
 
 # -- what is asked --------------------------------------------------------------------------------
@@ -417,9 +340,8 @@ class Watchdog:
     that blocks would make it late for other leases. Both are jobs for workers: renewals of a group
     one after the other, and several callbacks at once, of which one may block for ever.
 
-    The thread ends silently at exit; a forked child begins with no leases. It sleeps on a
-    ``ThreadWakeup``, and no other thread takes a lock that an interruption could leave locked. When
-    the background work is to end, the thread ends, and the next lease starts another.
+    The thread ends silently at exit; a forked child begins with no leases. When the background work
+    is to end, the thread ends, and the next lease starts another.
     """
 
     def __init__(self) -> None:
@@ -427,18 +349,18 @@ class Watchdog:
 
     def reset(self) -> None:
         """Forget all leases, as a forked child must: they are its parent's."""
-        self._lock = threading.RLock()  # re-entrant: collecting garbage may get here, too
+        self._lock = threading.RLock()  # of the threads in the background
         self._wakeup = ThreadWakeup()
         self.schedule = RenewalSchedule()
         self._workers = WorkerThreads()
         self._workers.wakeups[self._wakeup] = None
         self._healers: dict[int, Healer] = {}  # by group
-        self._sleeps_until = self._woken_for = math.inf
+        self._wakes_at = math.inf  # when the thread looks next
         self._running = False
 
     def watch(self, lease: Lease) -> None:
         """Watch a lease until it ends."""
-        in_steps(self._add, lease)
+        self._look_by(self.schedule.add(lease))
         if not self._running:
             _warn_of_uwsgi()
             if not self._workers.offer("watch", self._run, again=False):
@@ -448,12 +370,14 @@ class Watchdog:
                     "no thread can start"
                 )
 
-    def _add(self, lease: Lease) -> None:
-        with self._lock:
-            when = self.schedule.add(lease)
-            if when < self._sleeps_until:
-                self._woken_for = min(when, self._woken_for)
-                self._wakeup.wake()
+    def _look_by(self, when: float) -> None:
+        """Have the thread look at the leases at that time, or before.
+
+        It does so also if the lease of that time ends before: so later ones wake it no more.
+        """
+        if when < self._wakes_at:
+            self._wakes_at = when
+            self._wakeup.wake()
 
     def held(self) -> list[Lease]:
         """Return the leases of this process that have time left; asks no node, and locks nothing.
@@ -475,22 +399,16 @@ class Watchdog:
             self._running = False  # the next lease starts another
 
     def _attend(self) -> None:
-        """Wait until there is something to do, and have it done.
-
-        A lease that woke the thread may be released by now. The thread wakes at its time all the
-        same: so the next ones, which are due later, wake it no more.
-        """
-        with self._lock:
-            self._sleeps_until = min(self._woken_for, self.schedule.next())
-        left = self._sleeps_until - boottime()
+        """Wait until there is something to do, and have it done."""
+        wakes_at, self._wakes_at = self._wakes_at, math.inf  # each new lease wakes, from here …
+        if wakes_at <= boottime():
+            wakes_at = math.inf
+        self._wakes_at = min(wakes_at, self.schedule.next())  # … to here: the sleep is over at once
+        left = self._wakes_at - boottime()
         if left > 0:
             self._wakeup.sleep(left)
         with self._lock:
-            self._sleeps_until = -math.inf  # awake: no need to be woken
-            now = boottime()
-            if self._woken_for <= now:
-                self._woken_for = math.inf
-            over, due = self.schedule.take(now)
+            over, due = self.schedule.take(boottime())
         self.tell([lease for lease in over if lease.run_out() or lease.untold])
         for backend, batch in batches(due):
             self._workers.do(id(backend.group), partial(self._renew, backend, batch))
@@ -503,10 +421,8 @@ class Watchdog:
             _run(renewal)
         finally:  # a listener may want to exit; the leases are still to be watched
             with self._lock:
-                for lease in renewal.leases:
-                    self.schedule.renew_later(lease)
-                if self.schedule.next() < self._sleeps_until:
-                    self._wakeup.wake()
+                dues = [self.schedule.renew_later(lease) for lease in renewal.leases]
+            self._look_by(min(dues, default=math.inf))
             self.tell(renewal.lost)
             if renewal.wounded:
                 kind = id(backend.group)

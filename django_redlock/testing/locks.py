@@ -117,7 +117,7 @@ class TakenSlots:
 
 
 def _foreign(lease: Lease) -> None:
-    lease.told = True
+    lease.tell_once()
     leaks.note(lease)
 
 

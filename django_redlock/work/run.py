@@ -350,7 +350,7 @@ class Run:
             raise
 
     def _own(self, lease: Lease) -> None:
-        lease.told = True
+        lease.tell_once()
         self.lease = lease
 
     def end(self, *, is_stored: bool = False) -> None:

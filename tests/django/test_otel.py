@@ -230,7 +230,7 @@ def test_a_lease_that_nobody_is_told_of_is_not_held(telemetry):
     kept: list[Lease] = []
 
     def own(lease: Lease) -> None:
-        lease.told = True
+        lease.tell_once()
         kept.append(lease)
 
     with redlock.using(foreign=own)("run"), redlock("name"):

@@ -140,8 +140,7 @@ class Afterwards:
 
 def in_blocks() -> list[Lease]:
     """The leases that blocks hold, and that were held by blocks which are gone."""
-    chunks = tuple(watchdog.schedule._chunks.values())
-    entries = [entry for chunk in chunks for entry in tuple(chunk.entries.values())]
+    entries = tuple(watchdog.schedule._entries.values())
     return list({kept for *_, kept in entries if isinstance(kept, Lease) and kept.held})
 
 

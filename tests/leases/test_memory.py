@@ -15,7 +15,7 @@ from django_redlock.leases import context
 from .test_renewal import Memory, made
 
 RENEWED = 1000
-CHUNKS = 40  # tracked objects that a schedule may keep: two for each chunk
+SOME = 40  # tracked objects that a schedule may keep
 MOST_BYTES = 2048  # of a held, renewed lease, without its connections
 
 # In a process of its own: what other tests have left would count as well. The nodes grant at once
@@ -27,7 +27,7 @@ from django_redlock.core.policy import Policy
 from django_redlock.core.commands import Kept
 from django_redlock.core.protocol import Answer, Command, Vote
 from django_redlock.leases import lease as leases_module
-from django_redlock.leases.renewal import Chunk
+from django_redlock.leases.renewal import watchdog
 from django_redlock.locks.template import LockTemplate
 
 LOCKS = int(sys.argv[1])
@@ -96,7 +96,7 @@ def renewed(leases, before):
     return all(lease.grant.deadline > deadline for lease, deadline in zip(leases, before))
 
 def entries():
-    return sum(len(each.entries) for each in gc.get_objects() if isinstance(each, Chunk))
+    return len(watchdog.schedule._entries)
 
 def renewed_by_a_thread(count):
     leases = [redlock(f"kept:{number}", ttl=LIVES).acquire() for number in range(count)]
@@ -125,14 +125,17 @@ async def renewed_in_a_loop(count):
 async def settled(before):
     # The watchdog, or the timer of the loop, may have leases in its hands for a while.
     left, until = tracked() - before, time.monotonic() + SETTLED
-    while left > CHUNKS and time.monotonic() < until:
+    while left > SOME and time.monotonic() < until:
         await asyncio.sleep(0.05)
         left = tracked() - before
     return left
 
+async def counted():
+    return tracked()
+
 def after_renewal():
     renewed_by_a_thread(10)
-    before, empty = tracked(), entries()
+    before, empty = asyncio.run(counted()), entries()  # in a loop, as afterwards
     had = renewed_by_a_thread(RENEWED)
     left = asyncio.run(settled(before))
     return {"had": had - empty, "objects": left, "entries": entries() - empty}
@@ -143,7 +146,7 @@ async def after_renewal_in_a_loop():
     had = await renewed_in_a_loop(RENEWED)
     return {"had": had - empty, "objects": await settled(before), "entries": entries() - empty}
 
-RENEWED, CHUNKS, SETTLED = map(int, sys.argv[2:])
+RENEWED, SOME, SETTLED = map(int, sys.argv[2:])
 each, after = held()
 found = {
     "thread": left(),
@@ -158,9 +161,8 @@ print(json.dumps(found | {
 }))
 """
 BROKEN = """
-from django_redlock.leases.renewal import Chunk
-Chunk.forget = lambda self, lease: None
-Chunk.tidy_up = lambda self: ()
+from django_redlock.leases.renewal import RenewalSchedule
+RenewalSchedule.forget = lambda self, lease: None
 """
 
 
@@ -168,7 +170,7 @@ def measured(
     locks: int, before: str = "", renewed: int = RENEWED, settled: int = 60
 ) -> dict[str, Any]:
     """The tracked objects that locks have left, and the bytes of a lease, held and released."""
-    numbers = map(str, (locks, renewed, CHUNKS, settled))
+    numbers = map(str, (locks, renewed, SOME, settled))
     command = [sys.executable, "-c", before + MEASURE, *numbers]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
@@ -189,7 +191,7 @@ def test_leases_are_small_and_leave_nothing(locks):
         left = found[where]
         assert left["had"] == RENEWED
         assert left["entries"] == 0
-        assert left["objects"] <= CHUNKS
+        assert left["objects"] <= SOME
 
 
 def test_leases_that_are_held_in_a_chain_leave_nothing_in_the_context():

@@ -26,10 +26,9 @@ from django_redlock.leases import renewal
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import (
     EARLY,
-    MOST,
     MOST_BYTES,
     MOST_LEASES,
-    Chunk,
+    MOST_TOLD,
     RenewalBatch,
     RenewalSchedule,
     Watchdog,
@@ -499,6 +498,8 @@ def test_a_lease_that_nobody_can_release_is_not_renewed(memory):
 
 # -- whose turn it is -----------------------------------------------------------------------------
 
+MOST = 160  # leases
+
 
 class Turn:
     """A lease as far as a rota looks at it."""
@@ -509,7 +510,7 @@ class Turn:
         self.renew_at = since + ttl / 3 if renews else float("inf")
         self.held, self.untold = True, False
         self.block = None
-        self.schedule: Chunk | None = None
+        self.schedule: RenewalSchedule | None = None
 
     def renew(self, now: float) -> None:
         """Be prolonged."""
@@ -550,7 +551,7 @@ def test_a_rota_finds_who_is_over_while_it_is_being_renewed():
 
 def size(schedule: RenewalSchedule) -> int:
     """How many leases have an entry."""
-    return sum(len(chunk.entries) for chunk in schedule._chunks.values())
+    return len(schedule._entries)
 
 
 def forget(turn: Any) -> None:
@@ -561,7 +562,7 @@ def forget(turn: Any) -> None:
 
 
 def test_a_rota_forgets_who_has_ended():
-    """Released leases are neither renewed nor told and have no place; empty chunks go."""
+    """Released leases are neither renewed nor told, and have no place."""
     turns: list[Any] = [Turn(since=each % 7) for each in range(10 * MOST)]
     schedule = rota_of(*turns)
     alive: Any = Turn(since=100)
@@ -577,22 +578,16 @@ def test_a_rota_forgets_who_has_ended():
     assert size(schedule) == 1
     assert schedule.next() == alive.renew_at
     assert schedule.take(200.0) == ([alive], [])
-    more: list[Any] = [Turn(since=200) for _ in range(2 * MOST)]
-    for turn in more:
-        schedule.add(turn)
-    assert len(schedule._chunks) <= 3
 
 
 def test_a_rota_drops_in_time_who_was_never_released():
-    """Leases that the program has forgotten make room for others, and go when they are due."""
-    schedule = rota_of()
-    for _ in range(100 * MOST):
-        turn: Any = Turn()
-        schedule.add(turn)
-    del turn
-    assert size(schedule) <= 2 * MOST
-    assert schedule.take(10.0) == ([], [])
-    assert size(schedule) == 0
+    """Leases that the program has forgotten go with the next one that is due, and are told."""
+    kept: Any = Turn()
+    schedule = rota_of(kept, *(Turn(since=100) for _ in range(MOST)))
+    assert size(schedule) == MOST + 1
+    assert schedule.take(10.0) == ([], [kept])
+    assert size(schedule) == 1
+    assert len(schedule.forgotten) == MOST_TOLD
 
 
 def test_a_rota_looks_only_where_something_is_near():

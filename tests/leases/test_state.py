@@ -265,14 +265,13 @@ def telling_again(real: Any) -> Any:
 
 def ending_again(self: Lease, phase: Phase) -> bool:
     """End a lease, however it has ended."""
-    self.phase = phase
+    self._claims["end"] = [phase]
     return True
 
 
 def losing_anyway(self: Lease) -> bool:
     """Lose a lease, to whomever it was given away."""
-    is_news, self._lost = not self._lost, True
-    return is_news
+    return self._claim("lose")
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Final
-from unittest import mock
 
 from django_redlock.core import hold
 from django_redlock.core.hold import Outcome
@@ -13,7 +13,7 @@ from django_redlock.core.protocol import Grant, Steps
 from django_redlock.events import EventKind
 from django_redlock.leases import lease as leases
 from django_redlock.leases.lease import Lease, Phase
-from django_redlock.leases.renewal import Chunk, Due, Found, RenewalSchedule
+from django_redlock.leases.renewal import Due, Found, RenewalSchedule
 
 from .edits import mutant
 
@@ -34,16 +34,11 @@ def forgetting_who_was_put_off(real: Callable[..., Any]) -> Callable[..., Any]:
     """Watch no lease any more that was looked at before there was something to do."""
 
     def take(self: RenewalSchedule, now: float) -> tuple[list[Lease], list[Lease]]:
-        looked = [
-            (chunk, reference)
-            for chunk in self._chunks.values()
-            for reference, entry in chunk.entries.items()
-            if entry.not_before <= now
-        ]
+        looked = [each for each, entry in self._entries.items() if entry.not_before <= now]
         over, due = real(self, now)
-        for chunk, reference in looked:
+        for reference in looked:
             if reference() not in due:
-                chunk.entries.pop(reference, None)
+                self._entries.pop(reference, None)
         return over, due
 
     return take
@@ -53,8 +48,10 @@ def adding_silently(real: Callable[..., float]) -> Callable[..., float]:
     """Add a lease, and do not note its time."""
 
     def add(self: RenewalSchedule, lease: Lease) -> float:
-        with mock.patch.object(Chunk, "note"):
-            return real(self, lease)
+        at = real(self, lease)
+        reference = weakref.ref(lease)
+        self._entries[reference] = self._entries[reference]._replace(at=math.inf)
+        return at
 
     return add
 
@@ -62,8 +59,8 @@ def adding_silently(real: Callable[..., float]) -> Callable[..., float]:
 def looking_at_the_first_deadline(real: Callable[..., Any]) -> Callable[..., Any]:
     """Take the deadline of the grant for that of the lease."""
 
-    def look(self: RenewalSchedule, chunk: Chunk, now: float) -> Iterator[Found]:
-        for found in real(self, chunk, now):
+    def look(self: RenewalSchedule, now: float) -> Iterator[Found]:
+        for found in real(self, now):
             grant = found.lease.grant
             yield found._replace(deadline=grant.since + grant.ttl)
 
