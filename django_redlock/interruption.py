@@ -431,7 +431,7 @@ class Collector:
     is handed over to a thread of the background, a ``when_forgotten`` too; all else is refused.
 
     A lease ends there all the same, a waiter leaves its local queue, and a job is handed over. The
-    three locks for that are the innermost: a thread that has one wants no other. A process collects
+    two locks for that are the innermost: a thread that has one wants no other. A process collects
     in one thread at a time.
 
     Attributes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -130,3 +132,73 @@ def test_blocking_in_an_event_loop_is_refused(patient_nodes):
     with pytest.raises(SynchronousOnlyOperation, match="async"):
         asyncio.run(view())
     redlock("loop").acquire().release()
+
+
+# In a process of its own, where each lock of the package notes that the main thread takes it. Every
+# node is waited for: a late reply is read in the background, which a thread is asked for.
+COUNTING = """
+import gc, os, sys, threading
+gc.disable()  # the collector has a lock of its own
+taken, noting, main = [], [], threading.get_ident()
+
+def made(real):
+    class Noting:
+        def __init__(self, where):
+            self.lock, self.where = real(), where
+
+        def acquire(self, *args, **options):
+            if noting and threading.get_ident() == main:
+                taken.append(self.where)
+            return self.lock.acquire(*args, **options)
+
+        def __enter__(self):
+            return self.acquire()
+
+        def __exit__(self, *_):
+            self.lock.release()
+
+        def __getattr__(self, name):
+            return getattr(self.lock, name)
+
+    def make():
+        facts = sys._getframe(1).f_globals
+        ours = facts["__name__"].startswith("django_redlock")
+        return Noting(facts["__name__"]) if ours else real()
+
+    return make
+
+threading.RLock, threading.Lock = made(threading.RLock), made(threading.Lock)
+from django.conf import settings
+alias = {"NODES": sys.argv[1].split(","), "RESTART_GUARD": False, "NODE_TIMEOUT": 20}
+settings.configure(REDLOCK={"default": alias})
+from django_redlock import redlock
+from django_redlock.leases.lease import Lease
+from django_redlock.nodes import exchange, link
+link.LEAST_LINGER = exchange.LEAST_LINGER = 20.0
+if "broken" in sys.argv:
+    tell_once = Lease.tell_once
+
+    def told(lease):
+        with lease._changing:
+            return tell_once(lease)
+
+    Lease.tell_once = told
+for turn in range(100):
+    if turn == 5:
+        noting.append(True)
+    with redlock(f"name-{turn}", wait=5):
+        pass
+print(*sorted(set(taken)))
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("variant", "taken"), [("", "\n"), ("broken", "django_redlock.leases.lease\n")]
+)
+def test_an_uncontended_block_takes_no_lock_of_the_package(three, variant, taken):
+    """From the first node to the last, over TCP; a lock on its way is noticed."""
+    command = [sys.executable, "-c", COUNTING, ",".join(three.urls), variant]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    assert done.stdout == taken
