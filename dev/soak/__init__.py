@@ -9,7 +9,6 @@ stopwatches, plays by the hundred, walks through a browser. Each test here is `n
 mark. That a judge of a soak can fail is shown below ``tests/``, for each change: such as in
 ``tests/celery/test_soak_rules.py``.
 
-    worlds         the simulation, on all cores
     verdict        how a soak ends: passed, failed, or inconclusive
     nightly        the entries of a night, and their record
 """

@@ -36,7 +36,9 @@ class Soak(NamedTuple):
 
 
 SOAKS: Final = {
-    "worlds": Soak("dev.soak.worlds", "200,000 simulated worlds, on all cores, resumable"),
+    "worlds": Soak(
+        "dev.soak.simulation.worlds", "200,000 simulated worlds, on all cores, resumable"
+    ),
     "healing": Soak(
         "dev.soak.faults.healing", "100,000 releases at the moment when a renewal heals the lease"
     ),

@@ -74,6 +74,7 @@ class Entry(NamedTuple):
         command: from the root of the repository.
         limit: seconds after which it is ended.
         rooms: the folders of ROOMS that it tests, besides all that is in no room.
+        others: more folders that it tests, of this repository.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Entry(NamedTuple):
     command: list[str]
     limit: float = 3600.0
     rooms: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
 
 # Two workers: the load is not of our own making.
@@ -169,8 +171,8 @@ ENTRIES: Final = [
     ),
     program(
         *("soak", "Simulated worlds of all profiles.", "5,000 worlds"),
-        f"dev.soak.worlds --worlds 5000 --seed {SEED} --state {FOLDER}/state",
-    ),
+        f"dev.soak.simulation.worlds --worlds 5000 --seed {SEED} --state {FOLDER}/state",
+    )._replace(others=("tests/simulation",)),
     soak(
         *("healing", "Releases while a renewal heals the lease.", "15,000 releases"),
         "--releases 15000",
@@ -256,7 +258,7 @@ def files(entry: Entry) -> list[Path]:
     """
     rooms = {room for room in ROOMS if room not in entry.rooms}
     found = {path for path in below(PACKAGE) if path.relative_to(PACKAGE).parts[0] not in rooms}
-    for word in entry.command:
+    for word in [*entry.command, *entry.others]:
         path = ROOT / word.replace(".", "/")
         if word.startswith(("dev/", "tests/")):
             found.update(below(ROOT / word))

@@ -3,10 +3,10 @@
     python -m dev.tools.sizes
     python -m dev.tools.sizes --print   # the lines of each folder, as the file would have them
 
-Package, tests, models, soaks and docs are counted by their folders, each with all that is below it; "." is what
-lies beside the folders. A folder without a number is named, too, and a number without a folder. One
-that is smaller than its number by a good piece is no error: it is mentioned, so that the number can
-follow.
+Package, tests, models, soaks and docs are counted by their folders, each with all that is below it;
+"." is what lies beside the folders. A folder without a number is named, too, and a number without a
+folder. One that is smaller than its number by a good piece is no error: it is mentioned, so that
+the number can follow.
 """
 
 from __future__ import annotations

@@ -113,6 +113,7 @@ def test_an_entry_tests_its_own_files_and_the_rooms_that_it_names():
     assert all(core in found for found in by_name.values())
     assert ROOT / "dev/soak/celery/rules.py" in by_name["soak-celery"]
     assert ROOT / "dev/soak/faults/handing.py" in by_name["soak-handles"]
+    assert ROOT / "tests/simulation/world.py" in by_name["soak"]
     for folder in ("tests/nodes", "dev/soak/nodes"):  # parameters are marked there, tests are here
         assert ROOT / folder / "test_aio.py" in by_name["tests-nodes"]
 

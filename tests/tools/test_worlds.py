@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dev.soak import worlds
-from dev.soak.worlds import CHUNK, Plan, Progress, soak
+from dev.soak.simulation import worlds
+from dev.soak.simulation.worlds import CHUNK, Plan, Progress, soak
 from tests.simulation.mutants import MUTANTS, broken
 from tests.simulation.profiles import profile
 from tests.simulation.world import World
@@ -22,7 +22,7 @@ def _plan(tmp_path: Path, **options) -> Plan:
 
 def _command(plan: Plan, *more: str) -> list[str]:
     return [
-        *(sys.executable, "-m", "dev.soak.worlds", "--state", str(plan.state)),
+        *(sys.executable, "-m", "dev.soak.simulation.worlds", "--state", str(plan.state)),
         *("--worlds", str(plan.worlds), "--jobs", str(plan.jobs), *more),
     ]
 

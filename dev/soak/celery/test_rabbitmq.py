@@ -26,11 +26,11 @@ from tests.celery.site import (
     runs,
     unmarked,
 )
-from tests.celery.test_rabbitmq import rabbit
+from tests.celery.test_rabbitmq import rabbit, server
 from tests.support.rabbitmq import why_not
 from tests.support.waiting import eventually
 
-__all__ = ["rabbit"]
+__all__ = ["rabbit", "server"]
 
 pytestmark = [
     pytest.mark.slow,

@@ -14,7 +14,7 @@ from django_redlock import NodesUnavailable
 from django_redlock.backend import Backend
 from django_redlock.nodes import loops
 from django_redlock.testing import EmbeddedNodes
-from tests.faults.test_async_cancel import Careless, calm, nodes
+from tests.faults.test_async_cancel import Careless, calm, nodes, servers
 from tests.support.loops import (
     UNDONE,
     backend_of,
@@ -28,8 +28,7 @@ from tests.support.loops import (
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
-__all__ = ["nodes"]
-
+__all__ = ["nodes", "servers"]
 
 NODE_TIMEOUT = 2.0  # of nodes that all answer; a key that nobody takes back stays for 30
 

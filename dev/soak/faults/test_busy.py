@@ -25,7 +25,7 @@ from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import group_of, idle, template, unguarded
 from tests.support.replays import note_broken
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 NODE_TIMEOUT = 0.2
 

@@ -7,8 +7,10 @@ import statistics
 import pytest
 
 from tests.faults.test_dead_waiters import die_with_the_turn
-from tests.faults.test_waiting import check
+from tests.faults.test_waiting import check, rig
 from tests.support.waiting import eventually
+
+__all__ = ["rig"]
 
 HARD = 4  # deaths that are looked at
 

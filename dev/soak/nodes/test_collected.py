@@ -6,5 +6,5 @@ from tests.nodes.test_collected import played
 
 
 def test_a_child_that_waits_for_its_parents_collection_is_noticed():
-    """The check above can fail."""
+    """The check of ``test_a_child_collects_garbage_also_where_its_parent_did`` can fail."""
     assert played("fork", "shared") == {"worked": None}

@@ -18,7 +18,6 @@ from tests.support.loops import (
 
 __all__ = ["nodes"]
 
-
 NAMES = ["a", "b", "c"]
 
 TASKS = 50

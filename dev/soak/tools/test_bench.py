@@ -23,7 +23,7 @@ from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import group_of, keys_on, template
 from tests.support.waiting import eventually
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 1800.0  # for what hangs
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/views.md"
+PAGE = Path(__file__).parents[3] / "docs/how-to/views.md"
 
 OTHERS = """
 from django.http import HttpResponse

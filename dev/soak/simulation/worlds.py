@@ -26,7 +26,7 @@ from tests.simulation.checker import Violation
 from tests.simulation.kinds import EVERYWHERE, KINDS, play, quiet
 from tests.simulation.mutants import MUTANTS, broken
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 DECIDES: Final = (ROOT / "django_redlock", ROOT / "tests/simulation")  # what a world does
 CHUNK: Final = 50  # worlds that a process plays at a time
 EVERY: Final = 20.0  # seconds between lines of progress where nobody watches
@@ -194,7 +194,9 @@ class JoinQueue:
 
 def main() -> int:
     """Parse the command line and play."""
-    parser = argparse.ArgumentParser(prog="python -m dev.soak.worlds", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m dev.soak.simulation.worlds", description=__doc__
+    )
     parser.add_argument("--worlds", type=int, default=200_000, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="of the first")
     parser.add_argument("--mutant", choices=[each.name for each in MUTANTS], default="")
