@@ -22,7 +22,7 @@ FEW = 12  # counters, so that a stopped holder nearly always has a successor
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_addition_is_lost_or_made_twice(played, kind):
-    """Each counter is what the ledger says, on each database, until each thing has happened that may befall a process."""
+    """Each counter is what the ledger says, until each thing has befallen a process."""
     happened: Count[str] = Count()
     for _ in range(MOST):  # of one play by chance nobody is killed, or none has a successor
         seen, wrong = played(Play(additions=200, counters=FEW, hot=4, long=0.1))
