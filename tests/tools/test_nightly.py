@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -171,3 +172,19 @@ def test_each_test_that_is_marked_belongs_to_one_entry():
     places += {path.parent for path in ROOT.glob("tests/*/test_*.py")}
     places += {path.parent for path in ROOT.glob("dev/soak/*/test_*.py")}
     assert played == {str(each.relative_to(ROOT)): 1 for each in places}
+
+
+def test_a_folder_decides_about_the_tier_of_its_tests():
+    """Models and the example are never quick; what is in `dev/soak` is nightly without a mark."""
+    model, soak = "dev/models/test_slots.py", "dev/soak/museum/test_limits.py"
+    others = [model, "tests/example/test_example.py"]
+    assert collected("not slow and not tools and not nightly", soak, *others) == set()
+    assert {soak} <= collected("nightly", soak, *others) <= {soak, model}
+
+
+def collected(marks: str, *paths: str) -> set[str]:
+    """The files with a test that has these marks."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", marks, *paths]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert " collected" in found.stdout or "deselected" in found.stdout, found.stdout
+    return {line.partition("::")[0] for line in found.stdout.splitlines() if "::test_" in line}

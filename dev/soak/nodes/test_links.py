@@ -35,7 +35,7 @@ from tests.support.waiting import eventually
     ids=["not-usual", "not-counted"],
 )
 def test_a_release_that_forgets_whom_it_woke_is_noticed(three, edit, gone):
-    """The checks in ``tests/nodes/test_links.py`` can fail; which reply is the odd one is chance."""
+    """The checks in ``tests/nodes/test_links.py`` can fail; by chance a reply comes before it."""
     right = freed_with_a_waiter(three, gone=gone)
     with with_edits(edit):
         assert any(freed_with_a_waiter(three, gone=gone) != right for _ in range(50))
