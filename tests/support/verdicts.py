@@ -45,7 +45,6 @@ SECONDS: Final = re.compile(
 )
 # File, or file::function, and why.
 EXCEPTIONS: Final = {
-    "tests/faults/afterwards.py::_locks": "runs in programs of its own alone",
     (
         "tests/nodes/test_undo_queue.py::test_a_full_queue_drops_the_oldest_and_says_so_once"
     ): "no seconds",
