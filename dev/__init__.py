@@ -1,1 +1,1 @@
-"""What people who work on the package need: museum, benchmarks, soaks, models, tools, node recipes."""
+"""What people who work on the package need: museum, benchmarks, soaks, models, tools, nodes."""
