@@ -49,7 +49,7 @@ NEWEST := .venv-newest/bin/python
 
 # Without ARGS: their names. ARGS="leader --kills 10 --stops 10": less of one. ARGS="leader --help": what it takes.
 soak: $(VENV)/.has-dev $(if $(filter tasks backends,$(firstword $(ARGS))),newest) ## Many plays of one fault: ARGS="leader --kills 10"; without ARGS the list
-	$(BIN)/python -m tests.soak $(ARGS)
+	$(BIN)/python -m dev.soak $(ARGS)
 
 newest:
 	@newest="$$($(PYTHON) -m dev.tools.pythons)"; \
@@ -58,7 +58,7 @@ newest:
 # ARGS="--minutes 30": a part. ARGS="--only soak demo": these entries. ARGS=--list: what is due, and why.
 # ARGS="--only soak-celery --seed 417": the play of that night again.
 nightly: $(VENV)/.has-dev $(VENV)/.has-docs newest ## What only many plays can show, and is due: an hour or more; each entry is recorded
-	$(BIN)/python -m tests.nightly $(ARGS)
+	$(BIN)/python -m dev.soak.nightly $(ARGS)
 
 # ARGS="--mutants 40": fewer. ARGS="--without FILE" or ARGS='-k "votes or marks"': as if these tests were gone. ARGS="--again FILE":
 # the mutants of an earlier file of rows. ARGS="--again FILE --only tests/core": against these tests alone.
@@ -111,7 +111,7 @@ dist: $(VENV)/.has-dev ## Wheel and sdist for the package index, checked
 	$(BIN)/python -m twine check --strict dist/*
 
 clean: ## Remove the environments and everything that was built
-	rm -rf $(VENV) .venv-newest .cache .coverage .coverage.* build dist docs/_build .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-newest __pycache__ .cache .coverage .coverage.* build dist docs/_build .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find dev django_redlock example_project tests -name __pycache__ -prune -exec rm -rf {} +
 
 # A Python that is too old, or none: without this look, pip would say so after minutes. $(2): what to do before.

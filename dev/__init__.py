@@ -1,1 +1,1 @@
-"""What people who work on the package need: museum, benchmarks, tools, and recipes of nodes."""
+"""What people who work on the package need: museum, benchmarks, soaks, models, tools, nodes."""

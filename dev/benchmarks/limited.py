@@ -4,8 +4,8 @@
     python -m dev.benchmarks.limited --limit 32 --rounds 20
 
 The two are taken and released in turns, on five nodes of this machine, so that what else the
-machine does meets both. ``python -m tests.faults.crowding --calm 10 --hold 0.1`` tells how busy the
-slots are.
+machine does meets both. ``python -m dev.soak.faults.crowding --calm 10 --hold 0.1`` tells how busy
+the slots are.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     python -m dev.tools.sizes
     python -m dev.tools.sizes --print   # the lines of each folder, as the file would have them
 
-Package, tests and docs are counted by their folders, each with all that is below it; "." is what
-lies beside the folders. A folder without a number is named, too, and a number without a folder. One
-that is smaller than its number by a good piece is no error: it is mentioned, so that the number can
-follow.
+Package, tests, models, soaks and docs are counted by their folders, each with all that is below it;
+"." is what lies beside the folders. A folder without a number is named, too, and a number without a
+folder. One that is smaller than its number by a good piece is no error: it is mentioned, so that
+the number can follow.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
-# The lines of each folder of each of the three.
+# The lines of each folder of each of what is counted.
 Sizes: TypeAlias = Mapping[str, Mapping[str, int]]
 
 ROOT: Final = Path(__file__).parents[2]
 NUMBERS: Final = ROOT / "dev/sizes.toml"
-COUNTED: Final = ("django_redlock", "tests", "docs")
+COUNTED: Final = ("django_redlock", "tests", "dev/models", "dev/soak", "docs")
 TEXTS: Final = frozenset([".py", ".lua", ".c", ".html", ".css", ".js", ".md", ".toml", ".txt"])
 MADE: Final = frozenset({"__pycache__", "_build"})
 STEP: Final = 50  # a number is the next multiple: a change of a few lines needs no other
@@ -67,7 +67,7 @@ def main() -> None:
     sizes = counted(ROOT)
     if parser.parse_args().print:
         for top in COUNTED:
-            print(f"\n[{top}]")
+            print(f"\n[{top if top.isidentifier() else repr(top)}]")
             for folder, lines in sorted(sizes[top].items()):
                 name = folder if folder != "." else '"."'
                 print(f"{name} = {-(-lines // STEP) * STEP}")

@@ -54,7 +54,7 @@ A lock's own name becomes a record in the same way when the work of its block su
 when. It stays for as long as the work is not to be done again, and so it must outlive nodes that
 restart empty one after the other. Hence who meets such a record *puts it back* on the nodes that
 have just granted the name to it. Three rules keep that from doing harm, and
-``tests/core/once_model.py`` searches them:
+``dev/models/once.py`` searches them:
 
 * All nodes are heard that reply in time, also behind the first record: what is put back on no node
   is forgotten with the next restart.

@@ -14,7 +14,7 @@ An extension creates no key, but each node also replies of which leases the name
 never had them, or lost them in a restart. While time is left, at least one node has the lease, and
 no majority says that it is gone, a second request, ``HEAL``, puts the lease back on these nodes,
 and they count at once. Why that is safe is in docs/explanation/how-it-works.md, and
-``tests/core/heal_model.py`` searches it.
+``dev/models/heal.py`` searches it.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def revoke(
 
     Each node keeps the key, with its expiry, in a form that no extension, heal, adoption or release
     by its nonce keeps alive. So the name is free when the last deadline is over in which the holder
-    can believe, and there is never a second believer; ``tests/core/revoke_model.py`` searches it.
+    can believe, and there is never a second believer; ``dev/models/revoke.py`` searches it.
     A majority of such nodes ends the lease at its next extension, which cannot miss all of them:
     a second request lets each mark last as long as the longest, which outlives that deadline.
     """

@@ -15,7 +15,7 @@ nor for the guard's seconds after its clock was seen to be set.
 This is done once per connection. A connection cannot outlive the process that it reached, but its
 role: a master that becomes a replica keeps its connections, has the other's data from then on, and
 may be promoted again. So each grant compares the history of the server with that of the handshake
-(``ServerInfo.history``); ``tests/core/failover_model.py`` searches it.
+(``ServerInfo.history``); ``dev/models/failover.py`` searches it.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ if "TEST_NAIVE" in os.environ:  # a broken variant
     vars(background)["_begin_in_child"] = lambda: None
 
 if "TEST_CARELESS" in os.environ:  # a broken variant
-    from tests.faults.signals import careless
+    from dev.soak.faults.signals import careless
 
     careless()
 

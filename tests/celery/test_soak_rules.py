@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from .soak.rules import RULES, History, figures, judge
+from dev.soak.celery.rules import RULES, History, figures, judge
 
 Line = dict[str, Any]
 TTL = 3.0

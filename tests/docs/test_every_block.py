@@ -55,7 +55,7 @@ RUN_BY: dict[str, dict[str, str]] = {
         "text": "tests/test_layers.py::test_the_drawing_shows_the_floors",
     },
     "docs/how-to/api-frameworks.md": {
-        "python": "tests/views/test_api_frameworks_page.py::test_the_examples_of_the_page_run"
+        "python": "dev/soak/views/test_api_frameworks_page.py::test_the_examples_of_the_page_run"
     },
     "docs/how-to/api-quick-start.md": {
         "python": "tests/docs/test_quick_starts.py::test_an_api_pays_once"
@@ -90,7 +90,7 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/how-to/locks.md": {"python": PASTED},
     "docs/how-to/long-jobs.md": {"python": f"{DOCS}::test_long_jobs_are_done_as_the_page_says"},
     "docs/how-to/migrate.md": {
-        "python": "tests/interop/test_migration_page.py::test_before_and_after"
+        "python": "dev/soak/interop/test_migration_page.py::test_before_and_after"
     },
     "docs/how-to/monitoring.md": {
         "python": f"{DOCS}::test_the_examples_of_metrics_run",  # and the views, below
@@ -106,9 +106,9 @@ RUN_BY: dict[str, dict[str, str]] = {
         "python": f"{HERE}::test_the_command_of_the_page_runs_under_its_lock"
     },
     "docs/how-to/other-clients.md": {
-        "python": "tests/interop/test_other_clients_page.py::test_an_example_of_the_page",
-        "js": "tests/interop/test_other_clients_page.py::test_an_example_of_the_page",
-        "text": "tests/interop/test_other_clients_page.py::test_an_example_of_the_page",
+        "python": "dev/soak/interop/test_other_clients_page.py::test_an_example_of_the_page",
+        "js": "dev/soak/interop/test_other_clients_page.py::test_an_example_of_the_page",
+        "text": "dev/soak/interop/test_other_clients_page.py::test_an_example_of_the_page",
     },
     "docs/how-to/servers.md": {
         "python": "tests/docs/test_servers_page.py::"
@@ -228,7 +228,9 @@ def wrong(command: str) -> str:
     ours = module and module not in {"venv", "build", "pytest"}
     if ours and not ((ROOT / f"{module}.py").exists() or (ROOT / module).is_dir()):
         return f"no module {words[2]}"
-    for test in (each for each in [*words, *options.values()] if each.startswith("tests/")):
+    for test in (
+        each for each in [*words, *options.values()] if each.startswith(("dev/", "tests/"))
+    ):
         path, _, name = test.partition("::")
         if not (ROOT / path).exists() or (name and name not in names_in(path)):
             return f"no test {test}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from functools import partial
 from io import StringIO
 from itertools import combinations
 from typing import Any
@@ -57,12 +56,6 @@ def under_guard(lock: LockTemplate) -> bool:
     except NodesUnavailable as error:
         return any(vote.code == ReasonCode.RESTART_GUARD for vote in error.votes)
     return False
-
-
-def has(nodes: EmbeddedNodes, place: int, name: str) -> bool:
-    """Whether a node has the key of a lock."""
-    with closing(nodes[place].client()) as admin:
-        return bool(admin.exists(f"redlock:lock:{name}"))
 
 
 def delete(nodes: EmbeddedNodes, name: str, *places: int) -> None:
@@ -122,32 +115,6 @@ def test_an_added_and_a_removed_node_let_nobody_in(four, old, new):
                 name = f"{mine}-{others}-{''.join(missing)}"
                 held_by_a_majority(four, mine, missing, name)
                 assert not gets_it(four, others, name)
-
-
-# -- restarts -------------------------------------------------------------------------------------
-
-
-@pytest.mark.nightly
-def test_restarts_one_after_the_other_keep_a_lease():
-    """Step by step as the page says, at the same address and with an empty server each time."""
-    with EmbeddedNodes(3) as nodes:
-        settings = nodes.settings(MAX_TTL=6)
-        with override_settings(REDLOCK={"default": settings}):
-            lease = redlock("held").acquire()
-            for place in range(2):  # a majority has forgotten it then
-                nodes.restart(place)
-                assert "restart guard" in eventually(partial(degraded), within=60)
-                assert not lease.lost
-                eventually(lambda: status()[0] == 0, within=60, every=0.1)
-                eventually(partial(has, nodes, place, "held"), within=60)
-            lease.ensure()
-            lease.release()
-
-
-def degraded() -> str:
-    """What `redlock_status` prints while a node does not vote."""
-    code, printed = status()
-    return printed if code == 3 else ""
 
 
 # -- the key prefix -------------------------------------------------------------------------------

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 import re
 
 from tests.docs.pages import README, ROOT, names_in, whole
-from tests.support.verdicts import functions_with
+from tests.support.verdicts import nightly_in
 
 PAGE = ROOT / "docs/explanation/promises.md"
-IDS = re.compile(r"`(tests/\S+\.py)::(\w+)`")
+IDS = re.compile(r"`((?:tests|dev)/\S+\.py)::(\w+)`")
 NOTED = re.compile(IDS.pattern + r"( \*\(nightly\)\*)?")
 LEAD = re.compile(r"- \*\*(.+?)\*\*", re.DOTALL)
 
@@ -49,12 +47,6 @@ def is_nightly(file: str, name: str) -> bool:
     """Whether `make nightly` alone plays the test, with all its parameters."""
     marked = nightly_in(file)
     return marked is None or name in marked
-
-
-@functools.cache
-def nightly_in(file: str) -> set[str] | None:
-    """The functions of a file that `make nightly` alone plays; None: all of them."""
-    return functions_with({"nightly"}, ast.parse((ROOT / file).read_text()))
 
 
 def leads(text: str) -> set[str]:

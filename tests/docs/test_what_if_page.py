@@ -16,7 +16,7 @@ from tests.docs.pages import ROOT, names_in, table
 from tests.support.waiting import eventually
 
 PAGE = "docs/explanation/what-if.md"
-CELL = re.compile(r"^% (.+?) / (.+?): (tests/\S+\.py)::(\w+)$", re.MULTILINE)
+CELL = re.compile(r"^% (.+?) / (.+?): ((?:tests|dev)/\S+\.py)::(\w+)$", re.MULTILINE)
 
 
 def test_each_cell_of_the_matrix_has_a_test():

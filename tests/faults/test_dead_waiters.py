@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import statistics
 import time
 
 import pytest
@@ -15,8 +14,6 @@ from tests.support.waiting import eventually
 from .test_waiting import NAME, Person, Rig, check, rig
 
 __all__ = ["rig"]
-
-HARD = 4  # deaths that are looked at
 
 
 def die_with_the_turn(rig: Rig, second: Person, how: str) -> tuple[float, float]:
@@ -59,28 +56,3 @@ def test_who_dies_with_the_turn_leaves_it_to_the_next(rig, how, monkeypatch):
     check(rig.people)
     eventually(lambda: rig.blocked() == [])
     eventually(lambda: rig.keys() == [])
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("how", ["take", "task take"])
-def test_who_dies_with_the_turn_costs_the_next_a_look(rig, how):
-    """The word that woke it is lost with it, and the next has the name in about a second.
-
-    Nobody is told of this. Without a look it would take until the end of the stand: ten minutes.
-    """
-    (second,) = rig.invite(1)
-    waited: list[float] = []
-    for turn in range(1, 10 * HARD):
-        released, died = die_with_the_turn(rig, second, how)
-        had = second.hear("in", turn)
-        second.hear("out", turn)
-        if had > died:  # else it had just looked, while the first still lived
-            waited.append(had - released)
-        if len(waited) == HARD:
-            break
-    assert len(waited) == HARD
-    assert statistics.median(waited) < 1.5
-    assert max(waited) < 3
-    check(rig.people)
-    eventually(lambda: rig.blocked() == [])
-    eventually(lambda: rig.keys() == [], within=5)

@@ -8,16 +8,14 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from django.test import override_settings
 
-from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, redlock
+from django_redlock import NodesUnavailable, conf, redlock
 from django_redlock.core.protocol import Answer, Command
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.leases.lease import Lease
@@ -555,80 +553,6 @@ def test_a_first_replica_ends_no_connection(service):
             replicate(service.servers[1], alone)
             assert admin.info("replication")["master_replid"] != before
         lock("seen").acquire().release()
-
-
-class Holds:
-    """Threads and a loop that take one lock again and again, and note when they believe in it."""
-
-    def __init__(self) -> None:
-        self.stop = threading.Event()
-        self.noted: list[tuple[float, float, int]] = []  # from, until, fence
-        self.works: list[Future[None]] = []
-
-    def _note(self, lease: Lease, began: float) -> None:
-        """Note a hold at its end: a holder believes in it until then, or until its deadline."""
-        left = time.monotonic() + lease.remaining()
-        self.noted.append((began, min(time.monotonic(), left), lease.fence))
-
-    def _thread(self) -> None:
-        while not self.stop.is_set():
-            with (
-                suppress(NodesUnavailable, LockTaken, LeaseLost),
-                redlock("contended", wait=1, renew=False) as lease,
-            ):
-                began = time.monotonic()
-                time.sleep(0.001)
-                self._note(lease, began)
-
-    def _loop(self) -> None:
-        async def take() -> None:
-            while not self.stop.is_set():
-                with suppress(NodesUnavailable, LockTaken, LeaseLost):
-                    async with redlock("contended", wait=1, renew=False) as lease:
-                        began = time.monotonic()
-                        await asyncio.sleep(0.001)
-                        self._note(lease, began)
-
-        async def main() -> None:
-            await asyncio.gather(take(), take())
-
-        asyncio.run(main())
-
-    def go_on(self) -> None:
-        """Wait for many more."""
-        enough = len(self.noted) + ROUNDS
-        eventually(
-            lambda: len(self.noted) >= enough or any(work.done() for work in self.works),
-            within=LONG,
-            what="locks",
-        )
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Run for as long as the block."""
-        with ThreadPoolExecutor(4) as pool:
-            self.works = list(map(pool.submit, (self._thread, self._thread, self._loop)))
-            try:
-                yield
-            finally:
-                self.stop.set()
-        for work in self.works:
-            work.result()
-
-
-@pytest.mark.nightly
-def test_failovers_under_load(service):
-    """Locks come back by themselves, no two holders believe in one, and tokens increase."""
-    holds = Holds()
-    with in_charge(service), holds.running():
-        for _ in range(2):
-            holds.go_on()
-            service.fail_over()
-        holds.go_on()
-    noted = sorted(holds.noted)
-    assert [later for sooner, later in pairwise(noted) if later[0] < sooner[1]] == []
-    fences = [fence for _, _, fence in noted]
-    assert fences == sorted(set(fences))
 
 
 STALE = {"READONLY": "yes", "MASTERDOWN": "no"}  # whether a replica serves old data

@@ -7,7 +7,6 @@ import json
 import logging
 import re
 import select
-import statistics
 import subprocess
 import sys
 import threading
@@ -23,10 +22,8 @@ from django.test import override_settings
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, redlock
 from django_redlock.core.policy import boottime
 from django_redlock.core.reasons import ReasonCode
-from django_redlock.inspection.survey import survey
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
-from django_redlock.nodes.connection import Connection
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 from tests.support.loops import ENDED, connect, idle, owing, shows
 from tests.support.proxy import Fault, Proxy
@@ -126,16 +123,6 @@ def warm(alias: str = "default") -> None:
         return all(state.uptime is not None for state in conf.backend(alias).group.states())
 
     eventually(connected)
-
-
-def seconds_of(times: int, alias: str = "default") -> list[float]:
-    """How long acquiring and releasing takes, each time."""
-    found = []
-    for _ in range(times):
-        start = time.perf_counter()
-        redlock.using(alias)("name", renew=False).acquire().release()
-        found.append(time.perf_counter() - start)
-    return found
 
 
 # -- nodes that are gone ----------------------------------------------------------------------
@@ -256,54 +243,6 @@ def test_a_hung_minority_costs_nothing(asynchronous):
         nodes.resume(3)
         nodes.resume(4)
         leave_nothing(nodes)
-
-
-@pytest.mark.nightly
-def test_a_hung_minority_makes_no_lock_slower():
-    """With two of five nodes hung the median is at most 3 times the healthy one's."""
-    with EmbeddedNodes(7) as nodes:
-        # In turns, so that what else the machine does slows down the one as it does the other.
-        whole = nodes.settings(RESTART_GUARD=False, NODE_TIMEOUT=NODE_TIMEOUT)
-        setting = {
-            "well": whole | {"NODES": nodes.urls[:5], "KEY_PREFIX": "well:"},
-            "ill": whole | {"NODES": nodes.urls[2:], "KEY_PREFIX": "ill:"},
-        }
-        with override_settings(REDLOCK=setting):
-            warm("well")
-            warm("ill")
-            nodes.pause(5)
-            nodes.pause(6)
-            turns = [seconds_of(1, "well") + seconds_of(1, "ill") for _ in range(60)]
-        healthy, hung = map(statistics.median, zip(*turns, strict=True))
-        assert hung <= 3 * healthy + 0.002, (hung, healthy)
-        assert holders(nodes, "ill:lock:name") == []
-        nodes.resume(5)
-        nodes.resume(6)
-        eventually(lambda: holders(nodes, "ill:lock:name") == [], within=MAX_TTL / 3)
-
-
-@pytest.mark.nightly
-def test_a_node_that_hangs_is_known_however_slowly_it_was_asked(monkeypatch):
-    """A process that is held up while it writes waits for a hung node once, not twice."""
-    asked: list[int] = []
-    flush: Any = Connection.flush
-
-    def dawdle(connection: Connection) -> bool:
-        if connection.label in labels:  # else a thread of another test undoes something
-            asked.append(connection.index)
-        time.sleep(0.02)  # as on a busy machine
-        return bool(flush(connection))
-
-    with laboratory(3, NODE_TIMEOUT=1) as nodes:
-        warm()
-        nodes.pause(1)
-        backend = conf.backend("default")
-        labels = {state.label for state in backend.group.states()}
-        with monkeypatch.context() as patch:
-            patch.setattr(Connection, "flush", dawdle)
-            seen = survey(backend)
-        assert asked == [0, 1, 2]
-        assert seen.nodes[1].why.startswith("no answer")
 
 
 def test_a_full_backlog_has_room_for_undoing():
@@ -969,9 +908,6 @@ def test_a_node_that_grants_after_the_name_was_given_away_keeps_no_key():
         adopted.release()
         nodes.resume(4)
         leave_nothing(nodes)
-
-
-# -- TLS --------------------------------------------------------------------------------------
 
 
 # -- fork -------------------------------------------------------------------------------------

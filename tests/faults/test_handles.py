@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
+from dev.soak.faults.handles import Play, judge, perform
 from tests.support.replays import note_broken
-
-from .handles import Play, judge, perform
 
 Line = dict[str, Any]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dev.soak.faults.leading import KILL, LONGEST, PAUSE, STOP, TTL, overlaps, play
 from django_redlock.testing import EmbeddedNodes
-from tests.faults.leading import KILL, LONGEST, PAUSE, STOP, TTL, overlaps, play
 from tests.support.replays import note_broken
 
 pytestmark = pytest.mark.slow

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dev.soak.faults.crowding import in_one_slot, judge, most_at_a_time, play
 from django_redlock.testing import EmbeddedNodes
-from tests.faults.crowding import in_one_slot, judge, most_at_a_time, play
 from tests.support.replays import note_broken
 
 pytestmark = pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.doing_once import BEGINS, DONE, MET, Event, judge, play
+from dev.soak.faults.doing_once import BEGINS, DONE, MET, Event, judge, play
 from tests.support.replays import note_broken
 
 NAMES = 50

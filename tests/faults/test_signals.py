@@ -20,6 +20,15 @@ from typing import Any
 
 import pytest
 
+from dev.soak import verdict
+from dev.soak.faults.signals import (
+    Interruption,
+    Line,
+    careless_run,
+    cut,
+    judge,
+    played,
+)
 from django_redlock import events
 from django_redlock.backend import Backend
 from django_redlock.core.policy import Policy
@@ -29,12 +38,9 @@ from django_redlock.locks.lock import Lock
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.testing import EmbeddedNodes
-from tests.support import soaks
 from tests.support.loops import faults_noted, group_of, keys_on, out_of_step, unguarded
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
-
-from .signals import Interruption, Line, Wanted, careless_run, cut, judge, play, played
 
 LONG = 600.0  # of nodes, none of which is late
 TTL = 60.0  # no key expires before it is missed
@@ -42,28 +48,6 @@ SEND = socket.socket.send
 
 
 # -- the storm ------------------------------------------------------------------------------------
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("body", [0.0, 0.03])
-def test_a_storm_of_signals_is_within_the_contract(body):
-    """Never two believers, no hang; fences rise; a name stays taken in 1 % of plays at most."""
-    found = play(Wanted(200, 2, body))
-    assert (found["plays"], found["problems"]) == (200, [])
-    if few := soaks.missing(*played(found, 200)):
-        pytest.skip(soaks.TOO_LITTLE + few)
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("variant", "problem"),
-    [("careless", "names stayed taken too often"), ("early", "two believed at a time")],
-)
-def test_the_storm_catches(variant, problem):
-    """Steps that are not told of the interruption, and a lease that ends before its body."""
-    assert problem in play(Wanted(60, 3, 0.03 * (variant == "early"), variant))["problems"]
 
 
 def history(*events: str) -> list[Line]:
@@ -97,7 +81,7 @@ def test_a_second_process_that_seldom_has_it_makes_the_storm_inconclusive():
     """A busy machine lets it: nothing was wrong, and little was played."""
     found = judge([each for each in WELL if each.who != "rival"], plays=1)
     assert found["problems"] == []
-    assert soaks.missing(*played(found, 1)) == "0 of 1 rival's leases"
+    assert verdict.missing(*played(found, 1)) == "0 of 1 rival's leases"
 
 
 def test_a_process_that_hangs_is_noticed():

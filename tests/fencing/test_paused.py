@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from dev.soak import verdict
+from dev.soak.fencing.paused import COMPARED, FENCED, PLAIN, TTL, Play, Round
 from django_redlock.testing import EmbeddedNodes
-from tests.support import soaks
 from tests.support.databases import KINDS, MARIADB, POSTGRESQL, Settings, connected
 
 from . import outside, tables
-from .paused import COMPARED, FENCED, PLAIN, TTL, Play, Round
 from .tables import Counter
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -60,15 +60,15 @@ def play(request, settings, nodes, tmp_path, django_db_blocker) -> Iterator[Play
                 way,
                 atomic,
             ).rounds(count)
-            few.append(soaks.missing(soaks.Played(len(found), count, "rounds")))
+            few.append(verdict.missing(verdict.Played(len(found), count, "rounds")))
             assert count > FEW or not few[-1], few
             return found
 
         try:
-            with outside.started(2, "tests.fencing.paused", env, tmp_path) as holders:
+            with outside.started(2, "dev.soak.fencing.paused", env, tmp_path) as holders:
                 yield rounds
             if any(few):  # what there was has been judged
-                pytest.skip(soaks.TOO_LITTLE + next(filter(None, few)))
+                pytest.skip(verdict.TOO_LITTLE + next(filter(None, few)))
         finally:
             tables.drop(alias)
 

@@ -16,9 +16,8 @@ from django_redlock import LeaseLost, redlock
 from django_redlock.core import hold
 from django_redlock.leases.lease import Lease
 from django_redlock.testing import EmbeddedNodes
-from tests.conftest import PATIENTLY
 from tests.simulation.mutants import Patch, with_edits
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENTLY, eventually
 
 pytestmark = pytest.mark.slow
 QUEUE = 2  # the node on which the waiters queue, and which is healed

@@ -21,12 +21,12 @@ from django.conf import settings
 from django.core.exceptions import SynchronousOnlyOperation
 from django.test import override_settings
 
+from dev.soak.faults.leading import BROKEN
 from django_redlock import conf, redlock
 from django_redlock.leases.lease import Lease
 from django_redlock.locks import leader as leader_module
 from django_redlock.locks.leader import Leader
 from django_redlock.testing import EmbeddedNodes, assert_free, assert_taken, stale, unavailable
-from tests.faults.leading import BROKEN
 from tests.simulation.mutants import Patch, with_edits
 from tests.simulation.mutants.edits import Edit
 from tests.support.waiting import eventually

@@ -92,12 +92,6 @@ def test_a_child_collects_garbage_also_where_its_parent_did():
     assert played("fork") == {"worked": True}
 
 
-@pytest.mark.nightly
-def test_a_child_that_waits_for_its_parents_collection_is_noticed():
-    """The check above can fail."""
-    assert played("fork", "shared") == {"worked": None}
-
-
 # -- what is possible there -----------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 
 import pytest
 
@@ -19,7 +19,6 @@ from django_redlock.nodes.group import NodeGroup
 from django_redlock.testing import EmbeddedNodes
 from tests.support import waiting
 from tests.support.loops import unguarded
-from tests.support.proxy import Proxy
 from tests.support.waiting import eventually, waiting_for_silent_nodes
 
 TIMEOUT = 1.0
@@ -107,15 +106,3 @@ def test_who_could_vote_is_said_although_it_does_not_suffice(nodes, asynchronous
         assert caught.value.reason == "2 of 5 nodes could vote, 3 are needed"
         assert [bool(vote.why) for vote in caught.value.votes] == [True, False, True, False, True]
     group.close()
-
-
-@pytest.mark.nightly
-def test_connecting_may_take_several_round_trips(nodes):
-    """A node timeout is for one answer; a first handshake, of several, may take longer."""
-    with ExitStack() as stack:
-        proxies = [stack.enter_context(Proxy(node.port)) for node in nodes]
-        for proxy in proxies:
-            proxy.delay = TIMEOUT / 4
-        redlock, group = fresh([proxy.url for proxy in proxies])
-        redlock("name").acquire().release()
-        group.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Any
 from unittest.mock import patch
 
@@ -15,12 +13,11 @@ from django_redlock.nodes import link as link_module
 from django_redlock.nodes.link import Link
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.links import LONG, Held, links_of, overdue, settled, threads_of
-from tests.support.loops import group_of, in_links, keys_on, owing, template
+from tests.support.loops import group_of, in_links, keys_on, template
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
 OVERDUE = 0.2  # seconds
-HALF_OF_TTL = 15.0  # seconds: what is free by then was released
 
 
 @pytest.fixture
@@ -160,34 +157,3 @@ def test_a_link_that_nobody_attends_to_is_noticed(three, monkeypatch):
         proxy.let_go()
         eventually(lambda: keys_on(three) == [[]] * 3)
         group.close()
-
-
-@pytest.mark.nightly
-def test_many_threads_while_a_node_stops_and_goes_on(three):
-    """Links that owe replies serve all threads; no name stays taken, and no request fails."""
-    group = group_of(three.urls, LONG)
-    redlock, failures, over = template(group), [], threading.Event()
-
-    def work(number: int) -> None:
-        try:
-            while not over.is_set():
-                with redlock(f"of:{number}"), redlock(f"nested:{number}"):
-                    pass
-        except Exception as error:  # noqa: BLE001 - told below
-            failures.append(error)
-
-    workers = [threading.Thread(target=work, args=[number]) for number in range(8)]
-    for each in workers:
-        each.start()
-    for _ in range(10):
-        three.pause(2)
-        time.sleep(0.03)
-        three.resume(2)
-        time.sleep(0.03)
-    over.set()
-    for each in workers:
-        each.join()
-    assert failures == []
-    eventually(lambda: owing(group.nodes) == [0] * 3)
-    eventually(lambda: keys_on(three) == [[]] * 3)
-    group.close()

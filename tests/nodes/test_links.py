@@ -163,30 +163,6 @@ def test_a_release_that_wakes_a_waiter_where_a_node_has_lost_the_key(three):
     assert freed_with_a_waiter(three, gone=True) == (votes, False)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("edit", "gone"),
-    [
-        (Edit(Link, "_read_usual", "vote.answer is not YES", "vote.woken"), False),
-        (
-            Edit(
-                Exchange,
-                "result",
-                "return list(self.votes)",
-                "return [v._replace(woken=0) for v in self.votes]",
-            ),
-            False,
-        ),
-    ],
-    ids=["not-usual", "not-counted"],
-)
-def test_a_release_that_forgets_whom_it_woke_is_noticed(three, edit, gone):
-    """The checks above can fail; which replies come before the odd one is chance."""
-    right = freed_with_a_waiter(three, gone=gone)
-    with with_edits(edit):
-        assert any(freed_with_a_waiter(three, gone=gone) != right for _ in range(50))
-
-
 # -- late replies ---------------------------------------------------------------------------------
 
 
@@ -446,35 +422,6 @@ def test_a_forked_child_has_no_link(three):
         pass
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert {connection.client for node in group.nodes for connection in idle(node)} == ids
-    group.close()
-
-
-@pytest.mark.nightly
-def test_more_threads_than_links(three):
-    """Each has connections for itself, and all names are free at the end."""
-    group = group_of(three.urls, LONG)
-    redlock, failures = template(group), []
-
-    def locks(number: int) -> None:
-        try:
-            for turn in range(60):
-                with redlock(f"thread:{number}:{turn % 7}"):
-                    pass
-        except Exception as error:  # noqa: BLE001 - told below
-            failures.append(error)
-
-    threads = [threading.Thread(target=locks, args=[number]) for number in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    connections = [each for link in links_of(group) for each in link.connections.values()]
-    # Ten threads, and the one that attends to late replies: it takes a link while it looks at it,
-    # and a thread that asks at that moment may find no other (``Threads._attend``).
-    assert len(connections) == len(set(connections)) <= 3 * (10 + 1)
-    eventually(lambda: owing(group.nodes) == [0] * 3)
-    eventually(lambda: keys_on(three) == [[]] * 3)
     group.close()
 
 

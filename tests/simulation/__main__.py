@@ -1,4 +1,4 @@
-"""``python -m tests.simulation``: play worlds, hunt mutants, soak, or write the docs' page."""
+"""``python -m tests.simulation``: play worlds, hunt mutants, or write the docs' page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from .checker import Violation
 from .kinds import EVERYWHERE, play, quiet
 from .mutants import MUTANTS, hunt
 from .page import page
-from .soak import Plan, soak
 
 
 def honest(first: int, worlds: int, only: str | None) -> int:
@@ -48,25 +47,17 @@ def table(first: int, worlds: int, only: str | None) -> int:
 def main() -> int:
     """Parse the command line and do it."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--worlds", type=int, help="how many (300, to soak 200,000)")
+    parser.add_argument("--worlds", type=int, default=300, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="of the first")
     parser.add_argument("--profile", choices=list(EVERYWHERE), help="only these worlds")
     parser.add_argument("--mutant", choices=[each.name for each in MUTANTS], help="only this one")
-    parser.add_argument("--soak", action="store_true", help="many worlds, on all cores, resumable")
-    parser.add_argument("--jobs", type=int, help="processes to soak with")
-    parser.add_argument("--state", type=Path, default=Path(".soak.json"), help="what soaking keeps")
     parser.add_argument("--table", type=Path, metavar="PAGE", help="write the page of the docs")
     options = parser.parse_args()
     quiet()
     if options.table:
         options.table.write_text(page())
         return 0
-    if options.soak:
-        plan = Plan(options.worlds or 200_000, options.state, options.seed, options.mutant or "")
-        if options.jobs:
-            plan = Plan(plan.worlds, plan.state, plan.seed, plan.mutant, options.jobs)
-        return soak(plan)
-    wrong, worlds = 0, options.worlds or 300
+    wrong, worlds = 0, options.worlds
     if options.mutant is None:
         wrong = honest(options.seed, worlds, options.profile)
     if options.profile is None:

@@ -26,7 +26,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-TESTS: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
+READ: Final = ("tests", "dev/models")
+NIGHTLY: Final = "dev/soak/"  # all tests below it are nightly
 FREE: Final = {"nightly", "alone"}
 # Functions that tell a time, and names that mean a measured one.
 CLOCKS: Final = {"monotonic", "perf_counter", "thread_time", "process_time", "boottime"}
@@ -43,13 +45,13 @@ SECONDS: Final = re.compile(
 )
 # File, or file::function, and why.
 EXCEPTIONS: Final = {
-    "example/running_demo.py::Terminal": "only tests that are nightly use it",
-    "faults/afterwards.py::_locks": "runs in programs of its own alone",
-    "nodes/test_undo_queue.py::test_a_full_queue_drops_the_oldest_and_says_so_once": "no seconds",
-    "support/loops.py::open_files": "only tests that are alone use it",
-    "support/loops.py::threads": "only tests that are alone use it",
-    "support/verdicts.py": "says what it looks for",
-    "support/waiting.py::waiting_for_silent_nodes": "a request too many waits for a minute",
+    (
+        "tests/nodes/test_undo_queue.py::test_a_full_queue_drops_the_oldest_and_says_so_once"
+    ): "no seconds",
+    "tests/support/loops.py::open_files": "only tests that are alone use it",
+    "tests/support/loops.py::threads": "only tests that are alone use it",
+    "tests/support/verdicts.py": "says what it looks for",
+    "tests/support/waiting.py::waiting_for_silent_nodes": "a request too many waits for a minute",
 }
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -59,7 +61,7 @@ class Finding(NamedTuple):
     """A place that the lint refuses.
 
     Attributes:
-        where: the file, relative to the tests.
+        where: the file, relative to the repository.
         function: the outermost one around it, or "".
     """
 
@@ -70,14 +72,15 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         """Return the place as an editor opens it."""
-        return f"tests/{self.where}:{self.line} {self.function}: {self.what}"
+        return f"{self.where}:{self.line} {self.function}: {self.what}"
 
 
 def refused(files: Iterable[Path] | None = None) -> list[Finding]:
-    """Return what is refused in these files, by default in all of the tests."""
+    """Return what is refused in these files, by default in all tests but the nightly ones."""
     found = []
-    for file in sorted(TESTS.rglob("*.py")) if files is None else files:
-        where = file.resolve().relative_to(TESTS).as_posix()
+    all_of_them = (file for top in READ for file in sorted((ROOT / top).rglob("*.py")))
+    for file in all_of_them if files is None else files:
+        where = file.resolve().relative_to(ROOT).as_posix()
         if where not in EXCEPTIONS:
             found += [
                 each
@@ -126,7 +129,7 @@ def _refused(top: ast.stmt, *, sleeps: bool) -> Iterator[tuple[int, str]]:
 
 @functools.cache
 def _clocks_of_the_package() -> set[str]:
-    files = (TESTS.parent / "django_redlock").rglob("*.py")
+    files = (ROOT / "django_redlock").rglob("*.py")
     return {name for file in files for name in SECONDS.findall(file.read_text(encoding="utf-8"))}
 
 
@@ -162,6 +165,14 @@ def _tells_time(node: ast.expr, times: set[str]) -> bool:
         or (isinstance(each, ast.Call) and ast.unparse(each.func).rpartition(".")[2] in CLOCKS)
         for each in ast.walk(node)
     )
+
+
+@functools.cache
+def nightly_in(file: str) -> set[str] | None:
+    """Return the functions of a file that `make nightly` alone plays; None: all of them."""
+    if file.startswith(NIGHTLY):
+        return None
+    return functions_with({"nightly"}, ast.parse((ROOT / file).read_text(encoding="utf-8")))
 
 
 def functions_with(marks: set[str], module: ast.Module) -> set[str] | None:

@@ -16,6 +16,7 @@ from django_redlock.nodes import connection, node
 
 T = TypeVar("T")
 MINUTE = 60.0
+PATIENTLY = {"NODE_TIMEOUT": 10, "MAX_TTL": 60, "RESTART_GUARD": False}  # of an alias
 
 waits: list[tuple[float, str]] = []  # of the test that runs: seconds, and what it waited for
 

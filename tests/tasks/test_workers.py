@@ -14,13 +14,13 @@ import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+from dev.soak.tasks.storm import TTL, count, keys, storm
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 from tests.support.own_process import ROOT
 from tests.support.processes import process
 from tests.support.replays import note_broken
 from tests.support.waiting import eventually
 from tests.tasks.site import LONG, TABLE, Event, Site, faults
-from tests.tasks.storm import TTL, count, keys, storm
 
 
 @pytest.fixture
@@ -92,34 +92,6 @@ def test_the_fourth_task_of_a_limit_comes_back_and_runs(patient_site):
         gate.unlink()
         eventually(lambda: not site.unfinished(), within=LONG, what="the fourth run")
     assert (count(site, "begun"), count(site, "ended")) == (4, 4)
-
-
-@pytest.mark.nightly
-def test_a_limit_is_used_and_others_do_not_wait(patient_site):
-    """Forty runs of 3 s, two at a time, by four workers, beside others that are short.
-
-    They take 75 s at most, where 60 s are ideal, and ten rows each; 19 of 20 of the others begin
-    within a second.
-    """
-    site = patient_site
-    with ExitStack() as stack:
-        for _ in range(4):
-            stack.enter_context(site.worker())
-        site.run("-m", "tests.tasks.asking", "steady", "40", "1")
-        others = site.start("-m", "tests.tasks.asking", "naive", "120", "1000000000", "7", "0.5")
-        assert others.communicate(timeout=2 * LONG)
-        eventually(lambda: not site.unfinished(), within=2 * LONG, what="all tasks")
-    events = site.events()
-    runs = [each.at for each in events if each.key == "k0" and each.event != "asked"]
-    asked = {each.key: each.at for each in events if each.event == "asked" and each.key != "k0"}
-    begun = {each.key: each.at for each in events if each.event == "begun"}
-    late = sorted(begun[key] - at for key, at in asked.items())
-    took, each_rows = runs[-1] - runs[0], (rows(site) - 120) / 40
-    print(f"\n{took:.1f} s, {each_rows:.1f} rows each, others {late[114]:.2f} s")
-    assert len(runs) == 80
-    assert took <= 1.25 * 60
-    assert each_rows <= 10
-    assert late[114] <= 1
 
 
 @pytest.mark.slow

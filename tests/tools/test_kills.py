@@ -30,7 +30,7 @@ def passed():
 """
 TESTS = """\
 import os
-from small.code import larger, passed
+from big.small.code import larger, passed
 
 def test_the_first():
     assert larger(2, 1) == 2
@@ -100,16 +100,21 @@ def test_who_kills_which(tmp_path):
     """Mutants of a small package by hand; then as if a test were gone that alone kills one."""
     rows = tmp_path / "rows.jsonl"
     texts = [
-        {"file": "small/code.py", "line": line, "before": before, "after": after}
+        {"file": "big/small/code.py", "line": line, "before": before, "after": after}
         for line, before, after, _ in MUTANTS
     ]
-    files = {"small/code.py": CODE, "small/__init__.py": "", "tests/test_it.py": TESTS}
+    files = {
+        "big/small/code.py": CODE,
+        "big/__init__.py": "",
+        "big/small/__init__.py": "",
+        "tests/test_it.py": TESTS,
+    }
     for name, text in {**files, "rows.jsonl": "\n".join(map(json.dumps, texts))}.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
 
     def play(status: int, *arguments: str) -> dict[tuple[str, str], dict[str, str]]:
-        command = [sys.executable, "-m", "dev.tools.kills", "--package", "small", *arguments]
+        command = [sys.executable, "-m", "dev.tools.kills", "--package", "big/small", *arguments]
         places = os.pathsep.join([str(ROOT), str(tmp_path)])
         environ = {name: value for name, value in os.environ.items() if "XDIST" not in name}
         environ["PYTHONPATH"] = places

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -11,13 +12,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests import nightly
+from dev.soak import nightly, verdict
+from dev.soak.nightly import DATE, ENTRIES, FOLDER, REPORT, SEED, Entry
+from dev.soak.verdict import Played
 from tests.docs.pages import ROOT, cells
-from tests.nightly import DATE, ENTRIES, FOLDER, REPORT, SEED, Entry
-from tests.support import soaks
-from tests.support.soaks import Played
-
-HERE = ROOT / "tests"
 
 
 def entry(name: str, text: str, limit: float = 600.0) -> Entry:
@@ -63,8 +61,8 @@ def test_each_entry_leaves_its_row_also_behind_one_that_failed(tmp_path, capsys)
 
 ENDS = """
 import sys
-from tests.support import soaks
-sys.exit(soaks.end([], soaks.Played(18, 100, "kills")))
+from dev.soak import verdict
+sys.exit(verdict.end([], verdict.Played(18, 100, "kills")))
 """
 
 
@@ -114,8 +112,11 @@ def test_an_entry_tests_its_own_files_and_the_rooms_that_it_names():
         *("tests-celery", "tests-docs", "soak-celery")
     }
     assert all(core in found for found in by_name.values())
-    assert HERE / "celery/soak/rules.py" in by_name["soak-celery"]
-    assert HERE / "faults/handing.py" in by_name["soak-handles"]
+    assert ROOT / "dev/soak/celery/rules.py" in by_name["soak-celery"]
+    assert ROOT / "dev/soak/faults/handing.py" in by_name["soak-handles"]
+    assert ROOT / "tests/simulation/world.py" in by_name["soak"]
+    for folder in ("tests/nodes", "dev/soak/nodes"):  # parameters are marked there, tests are here
+        assert ROOT / folder / "test_aio.py" in by_name["tests-nodes"]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_an_entry_tests_its_own_files_and_the_rooms_that_it_names():
 )
 def test_a_soak_has_three_verdicts(capsys, wrong, count, status, last):
     """What is wrong is wrong, however little was played."""
-    assert soaks.end(wrong, Played(count, 100, "kills")) == status
+    assert verdict.end(wrong, Played(count, 100, "kills")) == status
     assert capsys.readouterr().out.splitlines()[-1] == last
 
 
@@ -165,7 +166,25 @@ def test_each_test_that_is_marked_belongs_to_one_entry():
     """Each folder and each module at the top is a path of one entry, and no path leads nowhere."""
     played = Counter(
         word for each in ENTRIES if "nightly" in each.command for word in each.command
-        if word.startswith("tests/")
+        if word.startswith(("dev/", "tests/"))
     )  # fmt: skip
-    modules = [path.relative_to(HERE).parts for path in HERE.rglob("test_*.py")]
-    assert played == dict.fromkeys((f"tests/{parts[0]}" for parts in modules), 1)
+    places = [*ROOT.glob("tests/test_*.py"), ROOT / "dev/models"]
+    places += {path.parent for path in ROOT.glob("tests/*/test_*.py")}
+    places += {path.parent for path in ROOT.glob("dev/soak/*/test_*.py")}
+    assert played == {str(each.relative_to(ROOT)): 1 for each in places}
+
+
+def test_a_folder_decides_about_the_tier_of_its_tests():
+    """Models and the example are never quick; what is in `dev/soak` is nightly without a mark."""
+    model, soak = "dev/models/test_slots.py", "dev/soak/museum/test_limits.py"
+    others = [model, "tests/example/test_example.py"]
+    assert collected("not slow and not tools and not nightly", soak, *others) == set()
+    assert {soak} <= collected("nightly", soak, *others) <= {soak, model}
+
+
+def collected(marks: str, *paths: str) -> set[str]:
+    """The files with a test that has these marks."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", marks, *paths]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert " collected" in found.stdout or "deselected" in found.stdout, found.stdout
+    return {line.partition("::")[0] for line in found.stdout.splitlines() if "::test_" in line}

@@ -8,6 +8,8 @@ from dev.tools import sizes
 def test_a_folder_that_outgrows_its_number_is_named(tmp_path):
     """So is a folder without a number, and a number without a folder."""
     for path, lines in {
+        "dev/soak/faults/busy.py": 7,
+        "dev/tools/sizes.py": 8,
         "django_redlock/__init__.py": 3,
         "django_redlock/core/hold.py": 5,
         "django_redlock/core/deep/wait.lua": 2,
@@ -22,6 +24,8 @@ def test_a_folder_that_outgrows_its_number_is_named(tmp_path):
         file.write_text("line\n" * lines)
     found = sizes.counted(tmp_path)
     assert found == {
+        "dev/models": {},
+        "dev/soak": {"faults": 7},
         "django_redlock": {".": 3, "core": 7},
         "docs": {".": 4},
         "tests": {"core": 6},

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests import soak
+from dev.soak import __main__ as soak
 
 
 @pytest.mark.parametrize("name", soak.SOAKS)

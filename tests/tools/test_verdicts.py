@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.verdicts import EXCEPTIONS, TESTS, in_source, refused
+from tests.support.verdicts import EXCEPTIONS, ROOT, in_source, refused
 
 REFUSED = {
     "a bound": "took = time.monotonic() - began\n    assert took < 5",
@@ -32,7 +32,7 @@ ALLOWED = {
 def found(body: str, *, name: str = "test_it", marks: str = "", module: str = "") -> list[str]:
     """What the lint says of a function with this body."""
     source = f"{module}\n{marks}\ndef {name}():\n    {body}\n"
-    return [each.what for each in in_source("folder/test_some.py", source)]
+    return [each.what for each in in_source("tests/folder/test_some.py", source)]
 
 
 @pytest.mark.parametrize("what", REFUSED)
@@ -65,6 +65,6 @@ def test_each_exception_is_there_and_needed():
     """None outlives what it excuses."""
     for where in EXCEPTIONS:
         file, _, function = where.partition("::")
-        of_file = list(in_source(file, (TESTS / file).read_text(encoding="utf-8")))
+        of_file = list(in_source(file, (ROOT / file).read_text(encoding="utf-8")))
         assert [each for each in of_file if not function or each.function == function], where
     assert refused() == []

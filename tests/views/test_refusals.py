@@ -20,7 +20,6 @@ from django.http import HttpResponse, JsonResponse
 from django.test import AsyncRequestFactory, RequestFactory, override_settings
 from django.urls import path, reverse_lazy
 from django.utils import translation
-from django.utils.decorators import decorator_from_middleware
 from django.utils.log import AdminEmailHandler
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, redlock
@@ -598,38 +597,3 @@ def test_what_happened_under_the_lock_is_a_fault(error):
         raise error
 
     assert asking.ask((path("", view),), "/", OURS).status_code == 500
-
-
-# -- in a browser ----------------------------------------------------------------------------------
-
-
-@single_flight("stock", methods=["GET"])
-def decorated(request: Any) -> HttpResponse:
-    """A view with a lock."""
-    return HttpResponse("ran")
-
-
-def hebrew(request: Any) -> Any:
-    """The same, for visitors who read from right to left."""
-    with translation.override("he"):
-        return decorated(request)
-
-
-ours = decorator_from_middleware(RedlockMiddleware)  # a live server has loaded its middleware
-urlpatterns += [
-    path("read/plain/", ours(plain)),
-    path("read/decorated/", decorated),
-    path("read/hebrew/", hebrew),
-]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("view", ["decorated", "plain", "hebrew"])
-def test_everybody_can_read_a_refusal(auditor, live_server, memory, view):
-    """A page of a title and a sentence, while the lock is held, and while nobody can tell."""
-    with override_settings(ROOT_URLCONF=__name__):
-        address = f"{live_server.url}/read/{view}/"
-        with redlock("stock"):
-            assert auditor.audit(address, status=409) == []
-        memory.down = {0, 1, 2}
-        assert auditor.audit(address, status=503) == []

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 from django.test import override_settings
 
+from dev.soak.views import double_submits
 from django_redlock import conf, redlock
 from django_redlock.inspection import survey
 from django_redlock.testing import EmbeddedNodes
@@ -26,7 +27,6 @@ from tests.docs.pages import ROOT, Block, blocks, reader
 from tests.support.inherited import children, shared, to_nodes
 from tests.support.waiting import eventually
 
-from . import soak
 from .shop.served import GUNICORN, THREADED, UVICORN, WORKERS, Shop, end, gunicorn, served
 
 pytestmark = pytest.mark.slow
@@ -37,18 +37,20 @@ pytestmark = pytest.mark.slow
 
 TWO = gunicorn("--workers=2")  # as many as a double submit needs
 FEW = {  # a few double submits to each kind of server, one after the other
-    "gunicorn": soak.Scene(TWO, *soak.FUNCTION, at_once=1),
-    "gunicorn, tokens": soak.Scene(TWO, *soak.TOKENS, at_once=1),
-    "gunicorn, threads": soak.Scene(THREADED, *soak.FUNCTION, at_once=1),
-    "gunicorn, gevent": soak.Scene(gunicorn("--worker-class=gevent"), *soak.FUNCTION, at_once=1),
-    "uvicorn": soak.Scene(UVICORN, *soak.TASK, at_once=1),
+    "gunicorn": double_submits.Scene(TWO, *double_submits.FUNCTION, at_once=1),
+    "gunicorn, tokens": double_submits.Scene(TWO, *double_submits.TOKENS, at_once=1),
+    "gunicorn, threads": double_submits.Scene(THREADED, *double_submits.FUNCTION, at_once=1),
+    "gunicorn, gevent": double_submits.Scene(
+        gunicorn("--worker-class=gevent"), *double_submits.FUNCTION, at_once=1
+    ),
+    "uvicorn": double_submits.Scene(UVICORN, *double_submits.TASK, at_once=1),
 }
 
 
 @pytest.mark.parametrize("server", FEW)
 def test_a_double_submit_makes_one_order(server, redlock_embedded, tmp_path):
     """Each makes one order and one refusal; two customers at once both order."""
-    outcome = soak.perform(FEW[server], redlock_embedded, tmp_path, 3, 2)
+    outcome = double_submits.perform(FEW[server], redlock_embedded, tmp_path, 3, 2)
     assert outcome.wrong == []
     assert outcome.figures["orders"] == 3
 
@@ -56,11 +58,13 @@ def test_a_double_submit_makes_one_order(server, redlock_embedded, tmp_path):
 def test_duplicates_and_shared_names_are_noticed(redlock_embedded, tmp_path):
     """The check can fail: without the decorator, with a key for all, and where it is not off."""
     scene = FEW["gunicorn"]
-    with served(scene.server, tmp_path, redlock_embedded.settings(**soak.PATIENTLY)) as shop:
+    with served(
+        scene.server, tmp_path, redlock_embedded.settings(**double_submits.PATIENTLY)
+    ) as shop:
         bare = scene._replace(locked="/unlocked/", unlocked="/token-unlocked/")
-        assert "made 6 orders" in soak.play(bare, shop, 3, 2).wrong[0]
+        assert "made 6 orders" in double_submits.play(bare, shop, 3, 2).wrong[0]
         wrong = scene._replace(locked="/shared/", unlocked="/token/")
-        told = soak.play(wrong, shop, 4, 2).wrong
+        told = double_submits.play(wrong, shop, 4, 2).wrong
     assert told[0].startswith("4 customers made 2 orders at the same time")
     assert told[2].endswith("had locks of one name, checkout")
     assert told[3].startswith("without the decorator, 2 double submits made 2 orders")
@@ -76,7 +80,7 @@ def test_duplicates_and_shared_names_are_noticed(redlock_embedded, tmp_path):
 )
 def test_double_submits_to_real_servers(server, addresses, patient_nodes, tmp_path):
     """Of two requests that take one lock themselves, one orders and one is answered 409."""
-    alias = patient_nodes.settings(**soak.PATIENTLY)
+    alias = patient_nodes.settings(**double_submits.PATIENTLY)
     with served(server, tmp_path, alias) as shop:
         for address in addresses:
             for customer in range(5):
@@ -112,7 +116,7 @@ def statuses_of_a_crowd(shop: Shop, address: str, home: Any) -> list[int]:
 )
 def test_a_real_server_keeps_answering(server, addresses, patient_nodes, tmp_path):
     """While one request runs and one waits, one more is refused, and other pages are served."""
-    alias = patient_nodes.settings(**soak.PATIENTLY, MAX_WAITING_REQUESTS=1)
+    alias = patient_nodes.settings(**double_submits.PATIENTLY, MAX_WAITING_REQUESTS=1)
     with served(server, tmp_path, alias) as shop:
         for address in addresses:
             assert statuses_of_a_crowd(shop, address, tmp_path) == [201, 201, 503]

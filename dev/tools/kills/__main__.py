@@ -41,10 +41,12 @@ def options() -> argparse.Namespace:
 
 
 def digest(*folders: Path) -> str:
-    """Return a name for the sources of some folders."""
+    """Return a name for the sources of some folders, or files."""
     whole = hashlib.sha256()
-    for file in sorted(each for one in folders for each in (ROOT / one).rglob("*.*")):
-        if file.suffix in {".py", ".lua"}:
+    for file in sorted(
+        each for one in folders for each in [ROOT / one, *(ROOT / one).rglob("*.*")]
+    ):
+        if file.suffix in {".py", ".lua"} and file.is_file():
             whole.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
     return whole.hexdigest()[:8]
 
@@ -78,7 +80,7 @@ def main() -> None:
     wanted = options()
     CACHE.mkdir(parents=True, exist_ok=True)
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(CACHE / "hypothesis")
-    state = f"{digest(wanted.package)}-{digest(wanted.package, Path('tests'))}"
+    state = f"{digest(wanted.package)}-{digest(wanted.package, Path('tests'), Path('conftest.py'))}"
     marks = f"({wanted.marks}) and not alone" if wanted.marks else "not alone"
     rows = CACHE / f"{state}.jsonl"
     before = read(wanted.again, ROOT) if wanted.again else {}

@@ -53,6 +53,7 @@ class Player:
         self, plays: list[Play], package: Path, seconds: dict[str, float], rows: Path, workers: int
     ) -> None:
         self.plays, self.package, self.seconds, self.rows = plays, package, seconds, rows
+        self.root = Path.cwd()  # the files of mutants are relative to it
         self.workers = workers
         self.items: dict[str, pytest.Item] = {}
         self.live: Live = {}
@@ -143,7 +144,7 @@ class Player:
         for each in (0, 1, 2):
             os.dup2(nowhere, each)
         try:
-            refused = put_in(mutant, self.package.parent, self.live) if mutant else ""
+            refused = put_in(mutant, self.root, self.live) if mutant else ""
         except Exception as error:  # noqa: BLE001  # its module cannot be imported, for example
             refused = repr(error)
         if refused:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from functools import cache
 
-from tests.support.verdicts import functions_with
+from tests.support.verdicts import nightly_in
 
 from .markdown import ROOT, of_docstring
 
@@ -35,14 +35,8 @@ def _proves(test: str) -> str:
 
 def _nightly(test: str) -> str:
     path, _, name = test.partition("::")
-    marked = _nightly_in(path)
+    marked = nightly_in(path)
     return " *(nightly)*" if marked is None or name in marked else ""
-
-
-@cache
-def _nightly_in(path: str) -> set[str] | None:
-    """Return the functions of a file that `make nightly` alone plays; None: all of them."""
-    return functions_with({"nightly"}, ast.parse((ROOT / path).read_text(encoding="utf-8")))
 
 
 @cache
