@@ -102,11 +102,10 @@ def vote(i: int, word: object, command: Command = Command.GRANT) -> Vote:  # noq
         fence, woken = (0, word) if command is Command.RELEASE else (word, 0)
         return Vote(label, Answer.YES, fence, woken=woken)
     if isinstance(word, Held):
-        told = word.left, word.holder, word.owner, word.which
-        return Vote(label, Answer.NO, 0, *told)
+        return Vote(label, Answer.NO, 0, word.left, word.holder, word.owner, word.which)
     if isinstance(word, Recorded):
-        told, reason = (word.left, word.holder, Held.owner), because(ReasonCode.RECORDED)
-        return Vote(label, Answer.NO, 0, *told, reason=reason, result=word.at)
+        found = Vote(label, Answer.NO, 0, word.left, word.holder, Held.owner, result=word.at)
+        return found._replace(reason=because(ReasonCode.RECORDED))
     if word in (NO, KEPT):
         named = word == NO and command is Command.GRANT  # other refusals do not tell whose it is
         left = 0.05 if word == KEPT else None

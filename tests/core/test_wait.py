@@ -12,6 +12,7 @@ import pytest
 
 from django_redlock.core import acquire
 from django_redlock.core import wait as waiting
+from django_redlock.core.commands import Look
 from django_redlock.core.errors import LockTaken
 from django_redlock.core.protocol import BlockOnNode, Command, JoinQueue, LeaveQueue, Wakeup
 from tests.simulation.mutants import Patch, rules, with_edits
@@ -226,7 +227,7 @@ def test_who_is_not_the_first_of_the_process_asks_nobody() -> None:
     assert (line.seconds, type(leaves)) == (7, LeaveQueue)
 
 
-@pytest.mark.parametrize(("seconds", "kind"), [(0.9, BlockOnNode), (1.0, waiting.Look)])
+@pytest.mark.parametrize(("seconds", "kind"), [(0.9, BlockOnNode), (1.0, Look)])
 def test_who_stood_in_the_local_line_for_long_looks_first(seconds: float, kind: type) -> None:
     """A refusal of a second ago is no look: the note it made may be old news."""
     table = Table(3, now=0.0)
@@ -330,7 +331,7 @@ def test_who_does_not_wait_leaves_what_is_kept_for_somebody(
 # -- interruption -----------------------------------------------------------------------------
 
 # What a waiter is answered until it is in line, standing, looking again, or sent away by its node.
-POINTS = {
+POINTS: dict[str, list[object]] = {
     "in line": [NO],
     "standing": [NO, True],
     "looking": [NO, True, Wakeup()],
