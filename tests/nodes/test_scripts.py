@@ -1179,7 +1179,9 @@ def test_what_a_node_tells_of_its_memory_is_a_row_of_its_own(pair, section, rows
 def test_who_knows_no_epoch_is_told_of_the_memory(pair):
     """A connection under the restart guard has none: that a node has another is no news."""
     assert pair.ask(Memory, NONCES[0], FENCES, WAITS, 9, last="")[1] == b"MEMORY"
+    assert pair.ask(Memory, NONCES[0], FENCES, WAITS, 9, last=1)[1:] == [b"EMPTY"]  # it had another
     pair.empty()
+    assert pair.ask(Memory, NONCES[0], FENCES, WAITS, 9, last=0)[1:] == [b"EMPTY"]
     assert pair.ask(Memory, NONCES[0], FENCES, WAITS, 9, last="")[1] == b"MEMORY"
     assert pair.grant(NONCES[0], ["a"], epoch="")[1] == b"EMPTY"
     assert pair.heal(NONCES[0], ["a"], epoch="")[1] == b"EMPTY"
