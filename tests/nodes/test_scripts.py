@@ -832,6 +832,9 @@ def test_of_what_was_revoked_nothing_is_recorded(pair):
     assert pair.client.get(f"{LOCK}a") is pair.client.get(f"{LOCK}b") is None
     assert pair.survey([])[2] == []
     assert pair.client.zcard(RECORDS) == 0
+    pair.grant(NONCES[0], ["a"])
+    lasts = pair.revoke("a", digest(NONCES[0]), least=LONG[2])  # as long as on any node
+    assert slot(lasts[2]) == 3
 
 
 # -- waiting ----------------------------------------------------------------------------------
