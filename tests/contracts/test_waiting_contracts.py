@@ -7,9 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +19,6 @@ from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import BlockOnNode, Request, Steps, Waiter, Wakeup
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes, MemoryPlace
 from django_redlock.testing.embedded import EmbeddedNodes
-from tests.simulation.mutants import Patch, nodes, with_edits
 from tests.support.loops import owing
 from tests.support.waiting import eventually
 
@@ -336,46 +333,7 @@ def _blocked(nodes: EmbeddedNodes) -> int:
     return found
 
 
-# -- broken variants ------------------------------------------------------------------------------
-
-
-def releasing(**changes: Any) -> Callable[[Any], Any]:
-    """Carry out a release with other fields."""
-    return lambda real: lambda self, ask: real(self, replace(ask, **changes))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("edit", "proof"),
-    [
-        (Patch(MemoryNode, "_release", releasing(wake=())), "wakes_whoever"),
-        (
-            Patch(MemoryNode, "_grant", nodes.noting_no_waiter),
-            "wakes_whoever",
-        ),
-        (
-            Patch(MemoryNode, "_release", releasing(reserve=0)),
-            "reservation_for_nobody",
-        ),
-        (
-            Patch(MemoryNode, "_claim", lambda _: lambda self, ask: ["CLAIMED", ""]),
-            "reservation",
-        ),
-    ],
-    ids=["nobody-pushes", "nobody-notes", "nobody-reserves", "nobody-claims"],
-)
-def test_a_broken_rule_is_noticed(edit: Patch, proof: str, settings, monkeypatch):
-    """The tests above fail where a release wakes nobody, a refusal notes nobody, and so on."""
-    tests = {
-        "wakes_whoever": test_a_release_wakes_a_waiter,
-        "reservation": test_a_reservation_for_nobody_keeps_nobody_out,
-        "reservation_for_nobody": test_a_reservation_for_nobody_keeps_nobody_out,
-    }
-    urls = [f"memory://broken-{next(test_contracts.NUMBERS)}" for _ in range(5)]
-    settings.REDLOCK = {"default": {"NODES": urls, "MAX_TTL": MAX_TTL, "TTL": 2}}
-    monkeypatch.setattr(f"{__name__}.LASTING", 1_000)  # who is not woken need not wait for long
-    with with_edits(edit), pytest.raises((AssertionError, LockTaken)):
-        tests[proof](test_contracts.MemoryWorld(urls))
+# -- in memory -----------------------------------------------------------------------------------
 
 
 class Overtaken(MemoryPlace):
@@ -408,16 +366,3 @@ def test_a_waiter_takes_one_wake_up_of_its_lists():
     for queue, word in zip("01", words, strict=True):
         node._push(queue, word, 1000)
     assert [place.outcome() for place in places] == [Wakeup(each) for each in words]
-
-
-def test_a_pool_of_waiters_ends(in_memory):
-    """Forty threads, four names: everybody gets every turn."""
-    turns: Counter[str] = Counter()
-
-    def work(number: int) -> None:
-        with redlock(f"name:{number % 4}", wait=60):
-            turns[f"name:{number % 4}"] += 1
-
-    with ThreadPoolExecutor(40) as pool:
-        list(pool.map(work, range(200)))
-    assert turns == {f"name:{number}": 50 for number in range(4)}

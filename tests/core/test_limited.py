@@ -5,27 +5,17 @@ A node's word of a refusal is ``Slots``: what it says of each slot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from django_redlock.core import acquire, limited
-from django_redlock.core import wait as waiting
 from django_redlock.core.acquire import SPLITS
 from django_redlock.core.commands import Acquire, SlotsLeft
-from django_redlock.core.errors import LockTaken, NodesUnavailable
-from django_redlock.core.protocol import (
-    Answer,
-    Command,
-    Effect,
-    JoinQueue,
-    LeaveQueue,
-    Request,
-    Vote,
-    Wakeup,
-)
+from django_redlock.core.errors import LockTaken
+from django_redlock.core.protocol import Answer, Command, LeaveQueue, Request, Vote, Wakeup
 from django_redlock.core.slots import (
     MARK,
     Entry,
@@ -35,12 +25,9 @@ from django_redlock.core.slots import (
     read_entry,
     read_label,
 )
-from tests.simulation.mutants import Patch, with_edits
 
-from . import test_conversations
-from .test_conversations import LOST, UNSENT, Table
+from .table import LOST, UNSENT, WORD, Found, Table
 
-WORD = "d" * 32
 FREE, HELD = 0.0, 9.0
 
 
@@ -50,10 +37,12 @@ class Slots:
 
     Attributes:
         reserved: whether the wished slot is reserved for a woken waiter.
+        owner: who holds the wished slot else.
     """
 
     left: Sequence[float | None]
     reserved: bool = False
+    owner: str = "0123456789abcdef"
 
 
 class SlotTable(Table):
@@ -64,10 +53,10 @@ class SlotTable(Table):
         slots = limited.Slots(self.policy, "a", limit)
         return acquire.acquire(self.policy, slots, label="me", ttl=10.0, wait=wait, **options)
 
-    def _votes(self, ask: Request, words: object) -> list[Vote]:
+    def votes(self, ask: Request, words: object) -> list[Vote]:
         each = words if isinstance(words, list) else [words] * self.size
         plain = [LOST if isinstance(word, Slots) else word for word in each]
-        votes = super()._votes(ask, plain)
+        votes = super().votes(ask, plain)
         for i, word in enumerate(each):
             if isinstance(word, Slots):
                 votes[i] = told(i, word, ask)
@@ -76,7 +65,7 @@ class SlotTable(Table):
     @property
     def wished(self) -> list[int | None]:
         """The slots that were wished, in order."""
-        return [ask.target.slot and ask.target.slot.number for ask in grants(self)]
+        return [ask.target.slot and ask.target.slot.number for ask in self.grants]
 
 
 def told(i: int, word: Slots, ask: Request) -> Vote:
@@ -87,14 +76,9 @@ def told(i: int, word: Slots, ask: Request) -> Vote:
         return Vote(f"node{i}", Answer.YES, result=left)
     assert isinstance(ask, Acquire)
     which = ask.target.slot.number if ask.target.slot else 0
-    owner = "" if word.reserved else "0123456789abcdef"
+    owner = "" if word.reserved else word.owner
     mine = 0.05 if word.reserved else left.left[which]
     return Vote(f"node{i}", Answer.NO, left=mine, holder="you", owner=owner, result=left)
-
-
-def grants(table: Table) -> list[Acquire]:
-    """The attempts."""
-    return [ask for ask in table.asked if ask.command is Command.GRANT]
 
 
 FULL = Slots([HELD, HELD, HELD])
@@ -133,7 +117,7 @@ def test_a_free_slot_costs_one_attempt():
     target = grant.target
     assert (target.name, target.slot) == ("a", (table.wished[0], 3))
     assert target.entries == (entry_of("a", table.wished[0]),)
-    (ask,) = grants(table)
+    (ask,) = table.grants
     assert (grant.label, ask.slots) == ("me", 3)
     assert label_with("me", target.slot) in ask.wire()[1]
 
@@ -156,7 +140,7 @@ def test_a_slot_that_a_minority_calls_free_is_none():
     lacking = Slots([FREE, FREE, FREE])
     with pytest.raises(LockTaken, match=r"^'a': all 3 slots are held, one of them by you$"):
         table.talk(table.take(), [FULL, FULL, FULL, lacking, lacking])
-    assert len(grants(table)) == 1
+    assert len(table.grants) == 1
 
 
 def test_nodes_that_were_not_heard_may_make_the_majority():
@@ -182,71 +166,45 @@ def test_the_refusal_tells_when_the_first_slot_is_free():
 
 @pytest.mark.parametrize("wait", [0.0, 60.0])
 def test_a_caller_that_others_forestall_every_time_pauses(wait):
-    """It wishes each slot once; then it lets time pass, so that no two chase each other."""
+    """It wishes each slot once; then it lets time pass, so that no two chase each other.
+
+    What it wished before it was woken does not count. One that does not wait pauses three times.
+    """
     table = SlotTable(3)
     free = Slots([FREE, FREE, FREE])
     table.talk(table.take(wait=wait), *[free] * 4, 5)
-    assert len(grants(table)) == 5
+    assert len(table.grants) == 5
     assert len(table.waited) == 1
-    assert set(table.wished[:-1]) <= {0, 1, 2}
-
-
-def test_a_caller_that_has_waited_may_wish_each_slot_again():
-    """What it wished before it was woken does not count: no pause comes earlier."""
-    table = SlotTable(3)
-    table.talk(table.take(wait=60), FULL, Wakeup(WORD), *[Slots([FREE] * 3)] * 3, 5)
-    assert len(grants(table)) == 5
-    assert table.waited == []
-
-
-def test_without_an_end_to_it_a_caller_that_does_not_wait_gives_up():
-    """After three pauses."""
-    table = SlotTable(3)
-    with pytest.raises(LockTaken):
-        table.talk(table.take(), *[Slots([FREE] * 3)] * 99)
-    assert len(table.waited) == SPLITS
-    assert len(grants(table)) == 4 * (SPLITS + 1)
+    if wait:
+        table = SlotTable(3)
+        table.talk(table.take(wait=60), FULL, Wakeup(WORD), *[free] * 3, 5)
+        assert (len(table.grants), table.waited) == (5, [])
+    else:
+        with pytest.raises(LockTaken):
+            table.talk(table.take(), *[free] * 99)
+        assert len(table.waited) == 1 + SPLITS
+        assert len(table.grants) == 5 + 4 * (SPLITS + 1)
 
 
 def test_after_a_split_the_caller_pauses_and_wishes_another_slot():
     """What no node calls taken, of which a majority is not known to call it free."""
     table = SlotTable(5)
-    one, other = Slots([HELD, HELD, FREE]), Slots([HELD, HELD, FREE])
-    votes: list[object] = [5, 5, one, other, LOST]
-
-    def tell(ask: Request, words: object, real: Any = table._votes) -> list[Vote]:
-        found: list[Vote] = real(ask, words)
-        return [
-            vote._replace(owner=f"{i:016x}") if vote.answer is Answer.NO else vote
-            for i, vote in enumerate(found)
-        ]
-
-    table._votes = tell  # type: ignore[method-assign] # each node has another owner
-    table.talk(table.take(wait=5), votes, 0, 5)
+    one, other = (Slots([HELD, HELD, FREE], owner=each * 16) for each in "ab")
+    table.talk(table.take(wait=5), [5, 5, one, other, LOST], 0, 5)
     assert table.wished[1:] == [2]
     assert table.commands == ["grant", "release", "grant"]
-
-
-def test_no_majority_is_waited_for_as_by_a_plain_lock():
-    """With growing pauses; with "holder" not at all."""
-    table = SlotTable(3)
-    table.talk(table.take(wait=5), UNSENT, UNSENT, 5)
-    assert len(table.waited) == 2
-    table = SlotTable(3)
-    with pytest.raises(NodesUnavailable):
-        table.talk(table.take(wait=5, waits_for="holder"), UNSENT)
 
 
 def test_a_claim_is_made_once_as_by_a_plain_lock():
     """For a slot that is reserved for a waiter that may be gone, whichever was wished."""
     table = SlotTable(3)
     reserved = Slots([0.05] * 3, reserved=True)
-    table.talk(table.take(), reserved, test_conversations.Found(WORD), 5)
+    table.talk(table.take(), reserved, Found(WORD), 5)
     assert table.commands == ["grant", "claim", "grant"]
-    assert grants(table)[-1].opener == WORD
+    assert table.grants[-1].opener == WORD
     assert table.asked[1].queue == f"redlock:queue:{entry_of('a', table.wished[1] or 0)}"
     table = SlotTable(3)
-    none = test_conversations.Found()
+    none = Found()
     with pytest.raises(LockTaken):
         table.talk(table.take(), reserved, none, none, none)
     assert len({ask.queue for ask in table.asked[1:]}) == 3
@@ -264,62 +222,37 @@ def test_a_refused_caller_blocks_on_all_slots_without_another_look():
     assert block.waiter.queues == tuple(f"redlock:queue:{entry_of('a', i)}" for i in range(3))
     assert block.waiter.queue not in {*block.waiter.queues, "redlock:queue:a"}
     assert block.node_index == table.policy.target(["a"]).queue_nodes[0]
-    assert grants(table)[0].waits == 1500
+    assert table.grants[0].waits == 1500
 
 
-def wake(table: SlotTable, which: int) -> None:
-    """Let what blocks be woken by this list, as the queue of the process does it."""
-    real = table.talk
+@pytest.mark.parametrize("which", range(3))
+def test_a_wake_up_opens_the_slot_of_its_list(which):
+    """Whatever was wished before, or has a look found free meanwhile.
 
-    def talk(steps: Any, *words: object) -> Any:
-        return real(woken_by(steps, which), *words)
-
-    table.talk = talk  # type: ignore[assignment,method-assign]
-
-
-def woken_by(steps: Any, which: int) -> Any:
-    """The steps, of which every waiter that gets a wake-up is told by which list."""
-    reply, waiter = None, None
-    while True:
-        try:
-            effect: Effect = steps.send(reply)
-        except StopIteration as stop:
-            return stop.value
-        waiter = effect.waiter if isinstance(effect, JoinQueue) else waiter
-        reply = yield effect
-        if (isinstance(reply, Wakeup) and reply.wakeup) or (
-            isinstance(effect, LeaveQueue) and reply
-        ):
-            waiter.which = which  # type: ignore[union-attr]
-
-
-def test_a_wake_up_opens_the_slot_of_its_list():
-    """Whatever was wished before."""
-    for which in range(3):
-        table = SlotTable(5)
-        wake(table, which)
-        table.talk(table.take(wait=5), FULL, Wakeup(WORD), 5)
-        assert table.wished[-1] == which
-        assert grants(table)[-1].opener == WORD
-
-
-def test_a_wake_up_that_came_while_it_left_is_used_for_its_slot():
-    """A look has found another slot free, but this one is reserved for it."""
-    table = SlotTable(5)
-    table.wakeup = WORD
-    wake(table, 1)
-    table.talk(table.take(wait=9), FULL, Wakeup(), Slots([FREE, HELD, HELD]), 5)
-    assert table.wished[-1] == 1
-    assert grants(table)[-1].opener == WORD
+    Whoever cannot use it, as no majority has the slot, passes it on to the same slot.
+    """
+    for come, answers in (([True], [Wakeup(WORD)]), ([False], [WORD])):
+        table = SlotTable(3)
+        steps = table.take(wait=9)
+        line = table.until(steps, FULL)
+        steps.send(*come)
+        line.waiter.which = which  # as the wake-up comes
+        ask = steps.send(*answers)
+        assert (ask.target.slot.number, ask.opener) == (which, WORD)
+    reserved = Slots([0.05] * 3, reserved=True)
+    release = steps.send(table.votes(ask, [reserved, LOST, reserved]))
+    assert release.command is Command.RELEASE
+    assert release.target.entries == (entry_of("a", which),)
+    assert release.wake == {0}
 
 
 def test_an_interrupted_waiter_passes_its_wake_up_on_to_the_list_of_its_slot():
     """Its own turn is not used; the slot is reserved for whoever is woken next."""
-    table = SlotTable(5)
-    steps, which = table.take(wait=9), 2
-    joins = steps.send(table._votes(steps.send(None), FULL))
+    table, which = SlotTable(5), 2
+    steps = table.take(wait=9)
+    line = table.until(steps, FULL)
     steps.send(True)
-    joins.waiter.which = which  # as the wake-up comes
+    line.waiter.which = which  # as the wake-up comes
     leaves = steps.throw(KeyboardInterrupt)
     assert isinstance(leaves, LeaveQueue)
     passes_on = steps.send(WORD)
@@ -328,18 +261,7 @@ def test_an_interrupted_waiter_passes_its_wake_up_on_to_the_list_of_its_slot():
     assert passes_on.touched == frozenset()
     assert passes_on.wake == (0,)
     with pytest.raises(KeyboardInterrupt):
-        steps.send(table._votes(passes_on, 0))
-
-
-def test_an_attempt_that_cannot_use_its_wake_up_passes_it_on_to_its_slot():
-    """No majority has slot 1, for which it was woken: the next one is woken for slot 1."""
-    table = SlotTable(3)
-    wake(table, 1)
-    reserved = Slots([HELD, 0.05, HELD], reserved=True)
-    table.talk(table.take(wait=9), FULL, Wakeup(WORD), [reserved, LOST, reserved])
-    (release,) = [ask for ask in table.asked if ask.command is Command.RELEASE]
-    assert release.target.entries == (entry_of("a", 1),)
-    assert release.wake == {0}
+        steps.send(table.votes(passes_on, 0))
 
 
 def test_a_look_goes_to_all_nodes_and_is_about_all_slots():
@@ -361,89 +283,3 @@ def test_a_waiter_looks_when_the_first_slot_ends():
     table.talk(table.take(wait=9), words, Wakeup(), Slots([FREE, HELD, HELD]), 5)
     assert table.blocks[0].seconds == pytest.approx(0.301)
     assert table.wished[-1] == 0
-
-
-def test_nodes_that_cannot_be_looked_at_are_no_busy_loop():
-    """It asks again after a pause."""
-    table = SlotTable(3)
-    table.talk(table.take(wait=9), FULL, Wakeup(), LOST, 5)
-    assert sum(table.waited) >= 0.05
-
-
-def test_a_queue_that_breaks_is_no_busy_loop():
-    """The pauses grow."""
-    table = SlotTable(3)
-    table.talk(table.take(wait=60), FULL, *[Wakeup(broken=True), FULL] * 5, Wakeup(WORD), 5)
-    assert len(table.waited) == 5
-    assert table.waited == sorted(table.waited)
-
-
-def by_any_node(_: object) -> Callable[..., list[float]]:
-    """A slot is free if one node says so."""
-    return lambda told, _: [
-        min(0.0 if x == 0 else HELD for x in each) for each in zip(*told, strict=True)
-    ]
-
-
-def to_slot_0(real: Callable[..., Any]) -> Callable[..., Any]:
-    """A wake-up is passed on for the first slot, whichever it was for."""
-    return lambda policy, target, which: real(
-        policy, target._replace(entries=(entry_of("a", 0),)), which
-    )
-
-
-def for_the_first(real: Callable[..., Any]) -> Callable[..., Any]:
-    """A wake-up is used for the first slot, not for that of its list."""
-
-    def next_try(self: limited.SlotLine, wakeup: str) -> Any:
-        self.waiter.which = 0
-        return real(self, wakeup)
-
-    return next_try
-
-
-@pytest.mark.parametrize(
-    ("edit", "proof"),
-    [
-        (
-            Patch(limited, "free_slots_in", by_any_node),
-            test_a_slot_that_a_minority_calls_free_is_none,
-        ),
-        (
-            Patch(limited, "free_slots_in", by_any_node),
-            test_a_look_goes_to_all_nodes_and_is_about_all_slots,
-        ),
-        (
-            Patch(waiting, "wake_next", to_slot_0),
-            test_an_interrupted_waiter_passes_its_wake_up_on_to_the_list_of_its_slot,
-        ),
-        (
-            Patch(limited.SlotLine, "next_try", for_the_first),
-            test_a_wake_up_opens_the_slot_of_its_list,
-        ),
-        (
-            Patch(limited, "_free", lambda _: lambda votes, majority, slot: []),
-            lambda: test_a_slot_that_a_majority_calls_free_is_wished_next(0.0),
-        ),
-        (
-            Patch(waiting, "FRESH", lambda _: -1.0),
-            test_a_refused_caller_blocks_on_all_slots_without_another_look,
-        ),
-    ],
-    ids=[
-        "believes-any-node",
-        "believes-any-node-it-looks-at",
-        "passes-on-for-another-slot",
-        "uses-it-for-another-slot",
-        "takes-the-first-no",
-        "looks-without-need",
-    ],
-)
-def test_a_broken_rule_is_noticed(edit: Patch, proof: Callable[[], None]) -> None:
-    """Each of these conversations fails where its rule is broken."""
-    proof()
-    with (
-        with_edits(edit),
-        pytest.raises((AssertionError, LockTaken, pytest.fail.Exception)),
-    ):
-        proof()

@@ -46,7 +46,7 @@ from tests.docs.pages import blocks
 from tests.support.alone import extend
 from tests.support.waiting import eventually
 
-from .test_conversations import GONE, LOST, NO, Held, Table
+from .table import GONE, LOST, NO, Held, Table
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/reference/reasons.md"

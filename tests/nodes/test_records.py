@@ -1,24 +1,38 @@
-"""Completion records over real connections, to nodes that are late, and met by a copy."""
+"""Marks and completion records over real connections, to nodes that are late, and met by a copy."""
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from django_redlock import LockTaken
-from django_redlock.core.commands import Complete
+from django_redlock.core import completion
+from django_redlock.core.commands import Complete, Mark
+from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Request
-from django_redlock.core.quorum import heard, with_majority
+from django_redlock.core.quorum import NO, YES, heard, with_majority
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.nodes.link import Link
 from django_redlock.testing import EmbeddedNodes
-from tests.simulation.mutants import Edit, with_edits
+from tests.simulation.mutants import Patch, with_edits
 from tests.support.links import LONG, NONCE, TARGET, connected, generally, grant, overdue
-from tests.support.loops import group_of, template
+from tests.support.loops import group_of, owing, template
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
+
+POLICY = Policy(size=3)
+KEY = completion.mark_key(POLICY, "app.send", ["name"])
+
+
+def mark(nonce: str = NONCE, task_id: str = "one") -> Request:
+    """A mark as the algorithm asks for it."""
+    decided = with_majority(completion.marked_or_not, 2)
+    return Mark(nonce, decided, POLICY.marks, KEY, (), 60_000, "send", task_id)
 
 
 def complete() -> Request:
@@ -31,22 +45,39 @@ def recorded(nodes: EmbeddedNodes) -> bool:
     return all(node.client().get("redlock:lock:name") == b"done::label" for node in nodes)
 
 
-@pytest.mark.parametrize("way", [nullcontext, generally])
-def test_a_record_is_written_either_way(three, way):
-    """It is on all nodes, and the link serves for the next request."""
-    group = group_of(three.urls, LONG)
-    connected(group)
-    group.ask(grant())
-    with way():
-        votes = group.ask(complete())
-    assert [vote.answer for vote in votes].count(Answer.YES) >= 2
-    eventually(lambda: recorded(three))
-    connected(group)
-    votes = group.ask(complete())
-    assert [vote.answer for vote in votes].count(Answer.NO) >= 2
-    group.close()
+@pytest.fixture(autouse=True)
+def emptied(three):
+    """The nodes are as they were before."""
+    yield
     for node in three:
         node.client().flushdb()
+
+
+@pytest.mark.parametrize("way", [nullcontext, generally])
+def test_marks_and_records_are_written_either_way(three, way):
+    """With the same votes, on all nodes; another message is told which one has the mark."""
+    group = group_of(three.urls, LONG)
+    removal = completion.unmark(POLICY, KEY, NONCE)
+    said = []
+    for request in (
+        mark(),
+        mark("f" * 32, "two"),
+        removal,
+        removal,
+        grant(),
+        complete(),
+        complete(),
+    ):
+        connected(group)
+        with way():
+            votes = group.ask(request)
+        said.append(Counter((vote.answer, vote.holder) for vote in votes).most_common(1)[0])
+        eventually(lambda: owing(group.nodes) == [0] * 3)
+    answers = [(YES, ""), (NO, "one"), (YES, ""), (NO, ""), (YES, ""), (YES, ""), (NO, "")]
+    assert [each for each, _ in said] == answers
+    assert all(count >= POLICY.majority for _, count in said)
+    assert recorded(three)
+    group.close()
 
 
 def test_a_node_that_hangs_gets_the_record_later(three):
@@ -63,8 +94,27 @@ def test_a_node_that_hangs_gets_the_record_later(three):
         three[2].resume()
     eventually(lambda: recorded(three))
     group.close()
-    for node in three:
-        node.client().flushdb()
+
+
+def test_a_mark_waits_for_a_majority_only(three, monkeypatch):
+    """Unlike an undo, which waits a moment for prompt nodes: the last one would reply in it."""
+    monkeypatch.setattr("django_redlock.nodes.link.LEAST_LINGER", LONG)
+    with Proxy(three[2].port) as proxy:
+        group = group_of([*three.urls[:2], proxy.url], LONG)
+        lent: Any = connected(group)
+        poll = lent._poll_of
+
+        def noting(places: tuple[int, ...]) -> Any:
+            if places == (2,):  # nobody else is waited for
+                proxy.let_go()
+            return poll(places)
+
+        lent._poll_of = noting
+        proxy.holding = 1
+        votes = group.ask(mark())
+        proxy.let_go()
+        group.close()
+    assert votes[2].code == ReasonCode.NOT_WAITED_FOR
 
 
 def meet_a_late_record(three: EmbeddedNodes, moment: float = 0.3) -> str:
@@ -96,8 +146,6 @@ def meet_a_late_record(three: EmbeddedNodes, moment: float = 0.3) -> str:
             gone_on.set()
             thread.join()
             group.close()
-            for node in three:
-                node.client().flushdb()
     return ""
 
 
@@ -108,5 +156,14 @@ def test_a_copy_waits_for_a_node_that_may_have_a_record(three):
 
 def test_a_copy_that_goes_the_usual_way_is_caught(three):
     """Broken: a majority is enough for a copy, as for any other grant."""
-    with with_edits(Edit(Link, "_is_usual", "request.thorough or ", "")):
+
+    def hasty(real: Any) -> Any:
+        def is_usual(self: Link, asking: Any) -> Any:
+            asking.request = replace(request := asking.request, thorough=False)
+            found, asking.request = real(self, asking), request
+            return found
+
+        return is_usual
+
+    with with_edits(Patch(Link, "_is_usual", hasty)):
         assert meet_a_late_record(three, moment=LONG) == ""

@@ -14,7 +14,7 @@ def tests(*ids: str) -> str:
     """Return a folded list of tests: what each proves, and whether `make nightly` alone plays it.
 
     Args:
-        ids: of tests, as ``tests/nodes/test_votes.py::test_a_vote``.
+        ids: of tests, as ``tests/nodes/test_exchange.py::test_a_vote``.
 
     Raises:
         ValueError: there is no such test, or it has no docstring.
