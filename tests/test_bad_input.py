@@ -595,6 +595,8 @@ def test_a_password_in_order_is_shown_nowhere():
         found = [repr(backend), repr(backend.group.states()), str(error.value)]
         found += [repr(error.value), repr(error.value.votes)]
     assert not any("s3cr3t" in text or "user" in text for text in found)
+    assert b"s3cr3t" not in pickle.dumps(error.value)
+    assert str(error.value).isprintable()
     assert all("127.0.0.1:1/0" in text for text in found[1:3])
 
 
