@@ -50,7 +50,7 @@ def mark_of(task: Any, account: Any = 7) -> set[str]:
 # -- from enqueue to the run -----------------------------------------------------------------------
 
 
-@MODES
+@pytest.mark.parametrize("task", [jobs.finished])
 def test_a_second_task_is_not_enqueued_while_one_waits(desk, task):
     """It is told the result of the first; when that has run, another one is enqueued."""
     first, second = task.enqueue(7), task.enqueue(7)
