@@ -590,8 +590,9 @@ def test_what_keeps_many_others_from_being_sent_on_purpose_is_not_told(desk, cap
     duplicates: list[bool] = []
 
     def send(task: Any) -> None:
-        for _ in range(decisions.REFUSALS + 1):
-            duplicates.append(Context().run(task.apply_async, (7,), **later).duplicate)
+        more = range(decisions.REFUSALS + 1)
+        results = [Context().run(task.apply_async, (7,), **later) for _ in more]
+        duplicates.extend(each.duplicate for each in results)
 
     task = sync(desk, send)
     task.apply_async((7,), **later)
