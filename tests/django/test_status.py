@@ -37,6 +37,8 @@ from tests.support.passwords import SECRET, USER, with_passwords
 from tests.support.states import STATES
 from tests.support.waiting import eventually, waiting_for_silent_nodes
 
+from .test_admin import browser, look
+
 HOME = Path(conf.__file__).parent  # the package
 SURVEYS = importlib.import_module("django_redlock.inspection.survey")  # its name is a function's
 
@@ -64,23 +66,27 @@ def locks(out: str) -> list[str]:
     return [words(line)[0] for line in table if re.search(r" \d of \d ", line)]
 
 
-def test_a_pattern_shows_what_matches(memory):
-    """Of a pattern the held locks that match are shown, and nothing else."""
-    for name in ("report:1", "report:22", "other", "areport:1"):
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (["report:*"], ["report:1", "report:22"]),
+        (["report:?"], ["report:1"]),
+        (["[ao]???*"], ["areport:1", "other"]),
+        (["nobody", "o*", "*22", "report:22"], ["nobody", "report:22", "other"]),
+        # As of fnmatch: no escapes, and a bracket makes a character plain.
+        (["a[*]b"], ["a*b"]),
+        (["a\\*"], ["a\\x"]),
+    ],
+)
+def test_a_pattern_shows_what_matches(memory, asked, found):
+    """Of a pattern the held locks that match are shown, and nothing else; the same with --json."""
+    for name in ("report:1", "report:22", "other", "areport:1", "a*b", "a\\x"):
         put(memory, name, f"{A}:5:a", *range(5))
-    assert locks(status("report:*")[1]) == ["report:1", "report:22"]
-    assert locks(status("report:?")[1]) == ["report:1"]
-    assert locks(status("[ao]*")[1]) == ["areport:1", "other"]
-    assert locks(status("nobody", "o*", "*22", "report:22")[1]) == [
-        "nobody",
-        "report:22",
-        "other",
-    ]
-    code, out = status("report:*", "--json")
-    assert code == 0
-    found = json.loads(out)["aliases"]["default"]
-    assert [lock["name"] for lock in found["locks"]] == ["report:1", "report:22"]
-    assert not found["truncated"]
+    code, out = status(*asked)
+    assert (code, locks(out)) == (0, found)
+    document = json.loads(status(*asked, "--json")[1])["aliases"]["default"]
+    assert [lock["name"] for lock in document["locks"]] == found
+    assert not document["truncated"]
 
 
 @pytest.mark.parametrize("name", ["rep*rt", "a?", "cart[5]", "*", "["])
@@ -91,14 +97,6 @@ def test_names_that_look_like_patterns(memory, name):
     for node in memory.nodes:
         del node.held[name]
     assert name in locks(status(name)[1])
-
-
-def test_a_backslash_is_a_character_of_a_name(memory):
-    """Patterns are those of ``fnmatch``: no escapes, and a bracket makes a character plain."""
-    put(memory, "a*b", f"{A}:5:a", *range(5))
-    put(memory, "a\\x", f"{A}:5:a", *range(5))
-    assert locks(status("a[*]b")[1]) == ["a*b"]
-    assert locks(status("a\\*")[1]) == ["a\\x"]
 
 
 @pytest.mark.parametrize("text", ["*" * 400 + "b", "[!" * 200, "[a" * 200 + "]", "a*" * 250])
@@ -448,13 +446,6 @@ def test_tasks_are_rows_beside_the_locks(memory):
     ]
 
 
-def test_without_tasks_nothing_is_said_of_them(memory):
-    """Most deployments have none."""
-    with redlock("a"):
-        assert "task" not in status()[1]
-        assert "task" not in status("--finished")[1]
-
-
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
@@ -568,16 +559,20 @@ def test_a_hung_node_costs_nothing_once_it_is_known(patient_nodes):
     assert "down: no answer" in out
 
 
+@pytest.mark.django_db
 def test_no_password_anywhere(patient_nodes):
-    """Neither a right nor a wrong password is in what the command prints."""
+    """Neither a right nor a wrong password is in what the command prints, or on the admin page."""
+    viewer = browser("view_lock")
     with with_passwords(patient_nodes):
         printed = [status(), status("--json"), status("x", force_color=True)]
+        pages = [look(viewer), look(viewer, q="x"), look(viewer, alias="nope")]
     assert [code for code, _ in printed] == [4, 4, 4]
-    for _, out in printed:
-        assert f"127.0.0.1:{patient_nodes[0].port}/0" in out
+    assert "2 of 5 nodes vote" in pages[0]
+    for out in [out for _, out in printed] + pages:
         assert SECRET not in out
         assert USER not in out
         assert "redis://" not in out
+    assert all(f"127.0.0.1:{patient_nodes[0].port}/0" in out for _, out in printed)
 
 
 def test_no_nonce_anywhere(patient_nodes):
@@ -586,19 +581,6 @@ def test_no_nonce_anywhere(patient_nodes):
         printed = status()[1] + status("--json")[1] + status("invoice:42")[1]
     assert printed.count("invoice:42") == 3
     assert lease.grant.nonce[:12] not in printed
-
-
-def test_the_columns_are_aligned(memory):
-    """Each cell begins where its head does, and nothing is coloured where a program reads."""
-    stop_clocks(memory)
-    put(memory, "invoice:42", f"{A}:7:web-1:2114", *range(5))
-    out = status()[1]
-    assert "\x1b" not in out
-    lines = out.splitlines()
-    heads = next(line for line in lines if line.startswith("lock "))
-    held = next(line for line in lines if line.startswith("invoice:42"))
-    assert heads.index("holder") == held.index("web-1:2114")
-    assert set(lines[lines.index(heads) + 1]) == {"-", " "}
 
 
 @pytest.mark.alone

@@ -1,21 +1,16 @@
-import enum
 import importlib
 import time
 
 import pytest
-from django.test import override_settings
 
 from django_redlock import conf
 from django_redlock.backend import Backend
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Command, Vote
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.inspection import Health
 from django_redlock.inspection.survey import BATCH, LockStatus, Wanted, survey
-from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from tests.support.looked_at import A, clients
-from tests.support.servers import software
 from tests.support.states import STATES
 
 SURVEYS = importlib.import_module("django_redlock.inspection.survey")  # its name is a function's
@@ -39,10 +34,6 @@ class Deployment:
             if index:
                 node.held[name] = NOW + (left or 1) * 1000
 
-    def lock(self, name: str, **options):
-        """Lock by the front door."""
-        return LockTemplate(lambda _: self.backend)(name, renew=False, **options)
-
     def survey(self, *names: str, **options):
         """Look."""
         return survey(self.backend, names, **options)
@@ -57,18 +48,6 @@ class Deployment:
 def nodes() -> Deployment:
     """Five nodes in memory."""
     return Deployment()
-
-
-class Kinds(str, enum.Enum):  # noqa: UP042 - one text in an f-string, and another in itself
-    """What names may be made of."""
-
-    A = "a"
-
-
-def test_a_name_that_is_an_enums_member_is_found(nodes):
-    """Key and index have the same name, the one that an f-string makes."""
-    with nodes.lock(Kinds.A) as lease:
-        assert nodes.only().name == lease.name == str(Kinds.A)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -186,12 +165,6 @@ def test_pages_that_overlap_leave_no_row_out(nodes, monkeypatch):
     assert (len(few.locks), few.truncated) == (15, True)
 
 
-def test_a_lone_bracket_is_a_sign_of_a_name():
-    """Where nothing closes it, it begins no wildcard."""
-    texts = ["a*", "a?", "a[bc]", "[a]", "a[1", "a]", "a][", "a"]
-    assert list(filter(SURVEYS.is_pattern, texts)) == texts[:4]
-
-
 class SlowAtFirst(MemoryNodes):
     """Nodes of which some answer late, as told for each question, and some are not connected."""
 
@@ -254,62 +227,7 @@ def test_a_node_that_falls_silent_between_two_questions_is_down():
     assert found.locks[-1].kind is LockStatus.UNCLEAR
 
 
-class DiesWhileSearched(MemoryNodes):
-    """Nodes of which the first answers no question after its first page of the index."""
-
-    pages = 0
-
-    def ask(self, ask):
-        """Count the pages, and let the node die."""
-        self.pages += ask.command is Command.SURVEY and ask.most > 0
-        if self.pages > 1:
-            self.down = {0}
-        return super().ask(ask)
-
-
-def test_a_node_that_dies_during_a_search_is_down(monkeypatch):
-    """What the other nodes have is found, and the node that stopped answering is not heard."""
-    monkeypatch.setattr(SURVEYS, "PAGE", 2)
-    nodes = Deployment()
-    nodes.group = DiesWhileSearched(nodes.group.nodes)
-    nodes.backend = Backend("default", nodes.group, Policy(size=5))
-    for i in range(5):
-        nodes.put(f"n{i}", f"{A}:5:a", *range(5), left=10 + i)
-    found = nodes.survey(matching=lambda name: name != "n3")
-    assert found.heard == {1, 2, 3, 4}
-    assert [(lock.name, lock.kind, lock.on) for lock in found.locks] == [
-        (f"n{i}", LockStatus.HELD, 4) for i in (0, 1, 2, 4)
-    ]
-    assert not found.truncated
-
-
 # -- real nodes -----------------------------------------------------------------------------------
-
-
-def test_real_nodes(redlock_nodes):
-    """On real nodes a survey finds what was locked, and what the nodes say of themselves."""
-    template = LockTemplate(conf.backend)
-    alias = redlock_nodes.settings(NODE_TIMEOUT=10)
-    with override_settings(REDLOCK={"default": alias}), template("invoice:42") as lease:
-        found = survey(conf.backend("default"))
-    assert found.health is Health.OK
-    assert found.heard == EVERYONE
-    (held,) = found.locks
-    assert (held.name, held.kind, held.on) == ("invoice:42", LockStatus.HELD, 5)
-    assert held.fence == lease.fence
-    assert held.lowest is not None
-    assert held.highest is not None
-    assert 0 < held.lowest <= held.highest <= 2
-    for node, embedded in zip(found.nodes, redlock_nodes, strict=True):
-        assert node.label == f"127.0.0.1:{embedded.port}/0"
-        assert node.voting
-        assert node.software == software(embedded)
-        assert node.role == "master"
-        assert node.uptime is not None
-        assert 3 <= node.uptime <= embedded.uptime() + 1
-        assert node.round_trip is not None
-        assert 0 < node.round_trip < 10
-        assert node.guard_left == 0
 
 
 def test_real_nodes_with_strange_keys(patient_nodes):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-from contextlib import closing
 from typing import Any, NamedTuple
 
 import pytest
@@ -139,17 +138,6 @@ def test_unusual_names_of_tasks_are_shown_as_they_are(place):
     assert name.startswith("x+1~")
 
 
-def test_what_is_in_few_indexes_is_looked_up_on_all_nodes(place):
-    """An index may lack a name; without the look a queued task would be called partial."""
-    place.publish("sync", "account:7", "id-1")
-    place.run("sync", "account:8", "id-2")
-    for node in nodes_of(place)[1:]:
-        node.marks.clear()
-        node.held.clear()
-    found = place.look().locks
-    assert {(row.kind.value, row.on) for row in found} == {("queued", 5), ("held", 5)}
-
-
 def test_what_is_gone_meanwhile_is_not_listed(place):
     """A name in an index whose key is gone, and a key that somebody else has overwritten."""
     for name in ("gone", "foreign"):
@@ -225,26 +213,6 @@ def test_real_nodes_tell_what_nodes_in_memory_tell(both, patient_nodes):
         assert not any(nonce in repr(listed) for nonce in nonces)
     assert found[0] == found[1]
     assert len(found[0]) == 70 + 1 + 2 + 1
-
-
-def test_real_nodes_with_strange_keys(both, patient_nodes):
-    """Another type, a text that is no mark, and names that are no UTF-8 are passed over."""
-    place = both[1]
-    place.publish("sync", "account:7", "id-1")
-    for node in patient_nodes:
-        with closing(node.client()) as client:
-            seconds, _ = client.time()
-            due = (seconds + 100) * 1000
-            client.lpush("redlock:mark:list", "x")
-            client.set("redlock:mark:text", "no mark")
-            client.set(b"redlock:mark:\xff\x00", f"{'a' * 32}:9:id-2")
-            names = {"list": due, "text": due, b"\xff\x00": due, "gone": due}
-            client.zadd("redlock:marks", names)
-    rows = Wanted().survey(place.backend).locks
-    assert {(row.task_id, row.key) for row in rows} == {
-        ("id-1", "mark:sync:account:7"),
-        ("id-2", "mark:\\xff\x00"),
-    }
 
 
 @pytest.mark.slow
