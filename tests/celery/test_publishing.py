@@ -6,7 +6,6 @@ import datetime as dt
 import inspect
 import itertools
 import logging
-import pickle
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,10 +23,8 @@ from django.test import TestCase
 from django.utils.connection import ConnectionDoesNotExist
 from kombu.exceptions import OperationalError
 
-from django_redlock import errors
 from django_redlock.backend import Backend
 from django_redlock.celery import (
-    DuplicateTask,
     LockedTask,
     locked_task,
     marks,
@@ -36,7 +33,6 @@ from django_redlock.celery import (
 from django_redlock.celery import task as task_module
 from django_redlock.celery.marks import HEADER, mark_in
 from django_redlock.celery.publishing import AWAITED
-from django_redlock.core.reasons import ReasonCode
 from django_redlock.work import publishing as decisions
 from django_redlock.work.publishing import OutgoingMessage
 from tests.support.databases import connected
@@ -346,30 +342,6 @@ def test_a_header_that_makes_no_sense_stops_no_task(desk, header):
 
 
 # -- what a duplicate gets ---------------------------------------------------------------------
-
-
-def test_a_duplicate_may_raise(desk):
-    """The error names the key and the first message, and survives pickle."""
-    task = sync(desk, lock={"on_duplicate": "raise"})
-    first = task.delay(7)
-    with pytest.raises(DuplicateTask, match=f"the task {first.id} for the same key") as raised:
-        task.delay(7)
-    error = pickle.loads(pickle.dumps(raised.value))  # noqa: S301 - our own
-    assert (error.task_id, error.name, error.code) == (
-        first.id,
-        "account:7",
-        ReasonCode.ALREADY_QUEUED,
-    )
-    assert errors.DuplicateTask is DuplicateTask
-
-
-def test_a_duplicate_may_be_dropped_or_told_to_a_function(desk):
-    """None, or what the function returns."""
-    assert sync(desk, lock={"on_duplicate": "drop"}).delay(7).duplicate is False
-    assert desk.app.tasks["desk.sync"].delay(7) is None
-    task = sync(desk, name="other", lock={"on_duplicate": lambda result: ("dup", result.id)})
-    first = task.delay(7)
-    assert task.delay(7) == ("dup", first.id)
 
 
 # -- keys and times ----------------------------------------------------------------------------
