@@ -22,6 +22,7 @@ from django_redlock.core.reasons import ReasonCode, because, printable
 from django_redlock.inspection import LockStatus
 from django_redlock.models import LockKey
 from django_redlock.nodes.group import NodeGroup
+from tests.inspection.states import STATES
 from tests.support.hostile import HOSTILE
 from tests.support.looked_at import (
     A,
@@ -36,7 +37,6 @@ from tests.support.looked_at import (
 )
 from tests.support.loops import idle
 from tests.support.passwords import SECRET
-from tests.support.states import STATES
 from tests.support.waiting import eventually
 from tests.urls_admin import site as operations
 

@@ -21,6 +21,7 @@ from django_redlock.management.commands import redlock_status
 from django_redlock.management.commands.redlock_status import CLEAR
 from django_redlock.nodes import admission
 from django_redlock.testing import assert_free
+from tests.inspection.states import STATES
 from tests.support.looked_at import (
     A,
     B,
@@ -34,7 +35,6 @@ from tests.support.looked_at import (
     stop_clocks,
 )
 from tests.support.passwords import SECRET, USER, with_passwords
-from tests.support.states import STATES
 from tests.support.waiting import eventually, waiting_for_silent_nodes
 
 from .test_admin import browser, look

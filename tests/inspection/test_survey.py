@@ -10,8 +10,8 @@ from django_redlock.core.protocol import Answer, Command, Vote
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.inspection.survey import BATCH, LockStatus, Wanted, survey
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
+from tests.inspection.states import STATES
 from tests.support.looked_at import A, clients
-from tests.support.states import STATES
 
 SURVEYS = importlib.import_module("django_redlock.inspection.survey")  # its name is a function's
 NOW = 1_000_000_000  # milliseconds

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from django_redlock.inspection import LockStatus
 from django_redlock.nodes.memory import MemoryNodes
-
-from .looked_at import A, B, finish, put, queue, stop_clocks
+from tests.support.looked_at import A, B, finish, put, queue, stop_clocks
 
 NAME = "invoice:42"
 WEB1, WEB2, ANOTHER = f"{A}:123:web-1", f"{B}:124:web-2", "a value of another client"
