@@ -38,7 +38,7 @@ from django_redlock.core.reasons import (
     printable,
 )
 from django_redlock.events import NodeTiming
-from django_redlock.inspection import Health, NodeReport, Report
+from django_redlock.inspection import NodeReport, Report
 from django_redlock.leases.renewal import RenewalBatch
 from django_redlock.nodes.faults import ERRORS, complaint, why_unreached
 from django_redlock.nodes.node import NodeStatus
@@ -474,30 +474,6 @@ def surveyed(*nodes: NodeReport) -> Report:
 
 UP = NodeReport("a", heard=True, voting=True)
 DOWN = NodeReport("a", heard=False, voting=False, reason=because(ReasonCode.DOWN))
-
-
-@pytest.mark.parametrize(
-    ("states", "health", "code", "said"),
-    [
-        ([UP, UP, UP], Health.OK, ReasonCode.HEALTHY, "healthy (3 of 3 nodes vote, 2 are needed)"),
-        (
-            [UP, UP, DOWN],
-            Health.DEGRADED,
-            ReasonCode.DEGRADED,
-            "degraded (2 of 3 nodes vote, 2 are needed)",
-        ),
-        (
-            [UP, DOWN, DOWN],
-            Health.NO_MAJORITY,
-            ReasonCode.NO_LOCK,
-            "no majority, no lock can be taken (1 of 3 nodes vote, 2 are needed)",
-        ),
-    ],
-)
-def test_a_survey_sums_up(states, health, code, said):
-    """The health, as a code and as a sentence."""
-    found = surveyed(*states)
-    assert (found.health, found.summary.code, str(found.summary)) == (health, code, said)
 
 
 def test_a_survey_advises():
