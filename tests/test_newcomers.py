@@ -307,6 +307,7 @@ AT_ONCE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: "held" if untyped("x") else "free",
         r"'with redlock\(name\):' takes it, try_acquire\(\) returns a lease or None, state\(\)",
     ),
+    "a lock with a transaction that is asked": (lambda: not untyped("x").atomic(), "takes it"),
     "redlock without a name": (lambda: entered(untyped), r"write 'with redlock\(\"name\"\):'"),
     "redlock without a name in a task": (
         lambda: asyncio.run(aentered(untyped.using(ttl=5))),
