@@ -143,6 +143,7 @@ LONGEST = {"wait": r", or float\('inf'\) for no end", "max_hold": r", or float\(
             for each in (1.1e9, 10**30)
         ),
         pytest.param(10**400, ValueError, "at most 1,000,000,000 seconds{longest}$", id="huge"),
+        pytest.param(-(10**400), ValueError, "{least} seconds.*, not ", id="-huge"),
     ],
     ids=repr,
 )
@@ -397,7 +398,7 @@ def test_the_same_node_twice(twins):
         (None, "NoneType"),
         (("redis://a",), "tuple"),
         ("localhost:6379", "redis://"),
-        ("http://localhost", "redis://"),
+        ("http://localhost", "as in redis://host:6379/0"),
         ("redis://", "host"),
         ("unix://", "path"),
         ("redis://a:port/0", "a port is a number"),
@@ -438,6 +439,7 @@ def test_a_node_that_cannot_be_one(node, complaint):
     text = refusal(NODES=["redis://b/0", node])
     assert "NODES'][1]" in text
     assert complaint in text
+    assert "Sentinel" not in text
     assert len(text) < 300
 
 

@@ -76,6 +76,7 @@ def test_each_slot_is_a_row_with_its_number(leases):
     assert slots.MARK not in out
     assert first_cells(out) == [f"openai (slot {each.slot} of 5)" for each in leases]
     assert "openai: 2 of 5 held; slots are numbered from 0." in out
+    assert "different limits" not in out
     assert first_cells(status(NAME)[1]) == first_cells(out)  # and no row of a plain lock
     assert 'redlock_names_held{alias="default"} 2' in status("--prometheus")[1]
     with redlock("plain"):

@@ -210,29 +210,6 @@ def test_a_timeout_at_the_same_moment_is_the_timeouts():
     in_a_loop(main)
 
 
-def test_a_task_group_in_the_block_ends_its_tasks():
-    """They run under the lock, so they are cancelled, and have ended before the block has."""
-
-    async def main() -> None:
-        ended = []
-
-        async def part(number: int) -> None:
-            try:
-                await for_ever()
-            finally:
-                ended.append(number)
-
-        with pytest.raises(LeaseLost):
-            async with locked("job") as lease, asyncio.TaskGroup() as group:
-                tasks = [group.create_task(part(i)) for i in range(3)]
-                await asyncio.sleep(0)
-                await lose(lease)
-        assert sorted(ended) == [0, 1, 2]
-        assert all(task.cancelled() for task in tasks)
-
-    in_a_loop(main)
-
-
 def test_a_coroutine_that_no_task_runs_is_refused():
     """As ``asyncio.timeout`` does it: there is nothing to cancel. No lock stays behind."""
 
