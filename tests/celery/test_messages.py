@@ -8,13 +8,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from celery import chain, chord, group
 from celery.exceptions import WorkerLostError
+from django.db import transaction
+from kombu.connection import Connection
+from kombu.exceptions import OperationalError
 
 from django_redlock import redlock
 from django_redlock.errors import DuplicateTask, LeaseLost, LockTaken, NodesUnavailable
@@ -30,6 +33,7 @@ from .site import (
     if_sent,
     intervals,
     is_skipped,
+    marks_of,
     minority_marked,
     new_key,
     overlaps,
@@ -239,6 +243,61 @@ def test_debounced_saves_are_one_run_and_a_save_during_it_is_another(site):
 
 
 # -- what is sent oddly, or not at all ------------------------------------------------------------
+
+
+def test_messages_of_a_transaction_are_sent_after_the_commit(site, transactional):
+    """After a rollback there is neither mark nor message; after a COMMIT one is sent, and runs."""
+    key, queue = new_key(), new_key()
+    for committed in (False, True):
+        with transaction.atomic():
+            first = marked.once.apply_async((key,), queue=queue)
+            marked.once.apply_async((key,), queue=queue)
+            marked.once.apply_async_on_commit((key,), queue=queue)
+            assert (first.duplicate, marks_of(site, key), site.client.llen(queue)) == (None, 0, 0)
+            transaction.set_rollback(not committed)
+        assert site.client.llen(queue) == committed
+        if committed:
+            eventually(lambda: marks_of(site, key) == 5, within=GET)  # the last node, too
+        assert committed or marks_of(site, key) == 0
+    with site.worker(1, queue):
+        site.end_run(key)
+        assert first.get(timeout=GET) == "done"
+        eventually(lambda: site.has_none(queue, first.id), within=GET)
+    assert runs(site, key) == 1
+    unmarked(site, key)
+
+
+def nowhere() -> Any:
+    """A connection to a broker that is down, which tries once."""
+    once = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
+    return closing(Connection("redis://127.0.0.1:1/0", transport_options=once))
+
+
+def test_a_broker_that_is_down_leaves_no_mark(site):
+    """The error of the broker is raised, and the next message is sent and runs."""
+    key = new_key()
+    with nowhere() as broker:
+        for _ in range(2):
+            with pytest.raises(OperationalError):
+                marked.quick.apply_async((key,), connection=broker, retry=False)
+            unmarked(site, key)
+    assert marked.quick.delay(key).get(timeout=GET) == "done"
+    assert runs(site, key) == 1
+
+
+def test_a_retry_leaves_the_mark_of_another_message(site):
+    """Its own mark is gone, and a later message has one: the retry removes only its own."""
+    key, idle = new_key(), new_key()
+    first = marked.retrying.delay(key)
+    eventually(lambda: first.state == "RETRY", within=GET, every=0.02)
+    marked.retrying.unmark((key,))
+    second = marked.retrying.apply_async((key,), queue=idle)
+    assert second.duplicate is False
+    assert first.get(timeout=GET) == "done"
+    eventually(lambda: marks_of(site, key) == 5, within=GET)  # the last node, too
+    assert marked.retrying.delay(key).id == second.id
+    marked.retrying.unmark((key,))
+    site.client.delete(idle)
 
 
 def test_a_run_that_lost_its_lock_leaves_that_of_the_next_holder(site):
