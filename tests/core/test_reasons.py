@@ -104,6 +104,7 @@ def test_the_example_of_the_page_runs(memory):
     [
         ("invoice:42 é 日本", "invoice:42 é 日本"),
         ("<script>[red]", "<script>[red]"),
+        ("é\n日本", "é\\n日本"),
         ("a\u202eb", "a\\u202eb"),
         ("a\x1b[31m\r\n\t\x00", "a\\x1b[31m\\r\\n\\t\\x00"),
         ("a\u2028\u200b\ud800", "a\\u2028\\u200b\\ud800"),
