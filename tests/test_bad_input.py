@@ -60,14 +60,18 @@ def fresh() -> Iterator[None]:
 
 
 def refusal(**setting: Any) -> str:
-    """What is said of an alias with these settings; everything else is in order."""
+    """What is said of an alias with these settings: in short, and without a password."""
     with (
         override_settings(REDLOCK={"default": memory() | setting}),
-        pytest.raises(ImproperlyConfigured) as error,
+        pytest.raises(ImproperlyConfigured) as raised,
     ):
         redlock("name").acquire()
-    assert error.value.__suppress_context__ or error.value.__context__ is None
-    return str(error.value)
+    assert len(str(raised.value)) < 700
+    error: BaseException | None = raised.value
+    while error is not None:
+        assert not re.search("s3cr3t|1234", f"{error!r} {error}")
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return str(raised.value)
 
 
 # -- names ------------------------------------------------------------------------------------
@@ -122,42 +126,34 @@ def test_braces_outside_a_decorator(name):
 # -- seconds ----------------------------------------------------------------------------------
 
 
+LEAST = {"ttl": "more than 0", "max_hold": "more than 0", "wait": "0 or more"}
+LONGEST = {"wait": r", or float\('inf'\) for no end", "max_hold": r", or float\('inf'\) for no end"}
+
+
 @pytest.mark.parametrize("option", ["ttl", "wait", "max_hold", "min_hold"])
-@pytest.mark.parametrize("seconds", [-1, -0.001, math.nan, -math.inf, HUGE])
-def test_seconds_that_make_no_sense(option, seconds):
-    """Negative and NaN seconds are a ValueError that names the option."""
-    with pytest.raises(ValueError, match=option):
-        redlock("name", **{option: seconds})
-    with pytest.raises(ValueError, match=option):
-        redlock.using(**{option: seconds})
-
-
 @pytest.mark.parametrize(
-    ("option", "least"),
+    ("seconds", "error", "complaint"),
     [
-        *(("ttl", "more than 0"), ("max_hold", "more than 0")),
-        *(("wait", "0 or more"), ("min_hold", "0 or more")),
+        *((each, ValueError, "{least} seconds.*, not ") for each in (-1, math.nan, -math.inf)),
+        *((each, TypeError, "a number of seconds") for each in (True, "5", b"5", [5], 5j)),
+        (timedelta(seconds=5), TypeError, r".*, not timedelta: use \.total_seconds"),
+        # What no timer and no node can count.
+        *(
+            (each, ValueError, "at most 1,000,000,000 seconds{longest}$")
+            for each in (1.1e9, 10**30)
+        ),
+        pytest.param(10**400, ValueError, "at most 1,000,000,000 seconds{longest}$", id="huge"),
+        pytest.param(-(10**400), ValueError, "{least} seconds.*, not ", id="-huge"),
     ],
+    ids=repr,
 )
-def test_the_least_seconds_are_told(option, least):
-    """An error says whether 0 is enough."""
-    options: dict[str, Any] = {option: -1}
-    with pytest.raises(ValueError, match=rf"^{option} must be {least} seconds.*, not -1$"):
-        redlock("name", **options)
-
-
-@pytest.mark.parametrize("option", ["ttl", "wait", "max_hold", "min_hold"])
-@pytest.mark.parametrize("seconds", [True, False, "5", b"5", [5], 5j])
-def test_seconds_that_are_no_number(option, seconds):
-    """A bool is no number of seconds and neither is text: a TypeError that names the option."""
-    with pytest.raises(TypeError, match=option):
-        redlock("name", **{option: seconds})
-
-
-def test_seconds_given_as_a_timedelta():
-    """What Django's settings like to be, a lock does not take; it says how to get the seconds."""
-    with pytest.raises(TypeError, match=r"^ttl must be .* not timedelta: use \.total_seconds"):
-        redlock("name", ttl=timedelta(seconds=5))  # type: ignore[arg-type]
+def test_seconds_that_make_no_sense(option, seconds, error, complaint):
+    """An error names the option, and says what its least and its most are."""
+    least, longest = LEAST.get(option, "0 or more"), LONGEST.get(option, "")
+    text = f"^{option} must be {complaint.format(least=least, longest=longest)}"
+    for make in (partial(redlock, "name"), redlock.using):
+        with pytest.raises(error, match=text):
+            make(**{option: seconds})
 
 
 @pytest.mark.parametrize("ttl", [0, 0.0, math.inf, 1e-9, 0.002, 60.001, 1e9])
@@ -178,17 +174,6 @@ def test_a_ttl_given_to_extend(ttl):
         lease.ensure()
 
 
-MISSPELT = r"^a lock has no keyword 'tll' \(did you mean 'ttl'\?\); it takes ttl, .*limit\. What"
-
-
-def test_an_option_that_there_is_not():
-    """A misspelt option is named, beside those that there are."""
-    with pytest.raises(TypeError, match=MISSPELT):
-        redlock("name", tll=5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=MISSPELT):
-        redlock.using(tll=5)
-
-
 def test_a_min_hold_above_max_ttl():
     """No name stays taken for longer than MAX_TTL, and it is said before it is taken."""
     with pytest.raises(ValueError, match=r"min_hold=60\.5 is above .* 'default': lower it"):
@@ -198,27 +183,20 @@ def test_a_min_hold_above_max_ttl():
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("option", "value", "error"),
     [
-        *({"on_lost": "Raise"}, {"on_lost": 5}, {"renew": "yes"}, {"durable": 2}),
-        *({"limit": True}, {"limit": 2.0}, {"limit": "5"}),
+        *(("on_lost", "Raise", TypeError), ("on_lost", 5, TypeError)),
+        *(("renew", "yes", TypeError), ("durable", 2, TypeError)),
+        *(("limit", each, TypeError) for each in (True, 2.0, "5")),
+        *(("limit", each, ValueError) for each in (0, -1, 129)),
     ],
 )
-def test_other_options_that_make_no_sense(options):
-    """A wrong kind of option is a TypeError; an unknown one, too."""
-    with pytest.raises(TypeError, match=next(iter(options))):
-        redlock("name", **options)
-    with pytest.raises(TypeError):
-        redlock.using(lease=5)
-
-
-@pytest.mark.parametrize("limit", [0, -1, 129])
-def test_a_limit_that_is_none(limit):
-    """None can hold it, or more than there may be slots."""
-    with pytest.raises(ValueError, match=rf"^limit must be from 1 to 128, not {limit}: so many"):
-        redlock("name", limit=limit)
-    with pytest.raises(ValueError, match=r"^limit must be from 1 to 128"):
-        redlock.using(limit=limit)
+def test_other_options_that_make_no_sense(option, value, error):
+    """A wrong kind of option is a TypeError, a limit that there cannot be a ValueError."""
+    text = "^limit must be from 1 to 128, not" if error is ValueError else option
+    for make in (partial(redlock, "name"), redlock.using):
+        with pytest.raises(error, match=text):
+            make(**{option: value})
 
 
 def test_what_takes_no_limit():
@@ -233,24 +211,11 @@ def test_what_takes_no_limit():
 
 # -- sizes --------------------------------------------------------------------------------------
 
-TOO_LONG = [1.1e9, 1e12, 1e17, 1e300, 10**30, HUGE]
-
-
-@pytest.mark.parametrize("option", ["ttl", "wait", "max_hold", "min_hold"])
-@pytest.mark.parametrize("seconds", TOO_LONG)
-def test_more_seconds_than_can_be_counted(option, seconds):
-    """Of an option that no timer and no node can count, the longest that will do is told."""
-    hint = r", or float\('inf'\) for no end$" if option in ("wait", "max_hold") else "$"
-    with pytest.raises(ValueError, match=rf"^{option} must be at most 1,000,000,000 seconds{hint}"):
-        redlock("name", **{option: seconds})
-    with pytest.raises(ValueError, match=rf"^{option} must be at most 1,000,000,000 seconds"):
-        redlock.using(**{option: seconds})
-
 
 @pytest.mark.parametrize(
     "key", ["TTL", "MAX_TTL", "WAIT", "NODE_TIMEOUT", "CLOCK_SKEW", "MAX_HOLD"]
 )
-@pytest.mark.parametrize("seconds", TOO_LONG)
+@pytest.mark.parametrize("seconds", [1.1e9, 10**30, HUGE])
 def test_settings_of_more_seconds_than_can_be_counted(key, seconds):
     """Of a setting that no timer and no node can count, the longest that will do is told."""
     limit = "86,400" if key == "NODE_TIMEOUT" else "1,000,000,000"
@@ -359,24 +324,6 @@ def test_an_error_of_an_arguments_own_code_is_its_own():
 # -- settings ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("nodes", "complaint"),
-    [
-        (f"redis://:{SECRET}@a:6379/0", "not one text: put each URL into a list, as in ['redis:"),
-        ({"URL": f"redis://:{SECRET}@a"}, "not a dictionary: put it into a list, as in [{'URL'"),
-        ({f"redis://:{SECRET}@a"}, "must be a list of nodes, as in ['redis://10.0.0.1:6379/0']"),
-        ([], "is empty: it must be a list of nodes"),
-        (None, "not NoneType"),
-    ],
-)
-def test_nodes_that_are_no_list(nodes, complaint):
-    """One URL where a list belongs is told as that, and nothing of it is quoted."""
-    text = refusal(NODES=nodes)
-    assert "REDLOCK['default']['NODES']" in text
-    assert complaint in text
-    assert "s3cr3t" not in text
-
-
 OUTSIDE = r"belong, 'NODES', 'TTL': put .* REDLOCK = {'default': {'NODES': …, 'TTL': …}}$"
 
 
@@ -411,64 +358,6 @@ def test_an_alias_in_the_settings_that_is_no_text():
         (message,) = check_settings()
     assert message.id == "django_redlock.E001"
     assert message.msg == "an alias of REDLOCK must be a str, as in 'default', not int: 1"
-
-
-def test_settings_that_are_empty():
-    """An empty REDLOCK is told as that, with what to write."""
-    with (
-        override_settings(REDLOCK={}),
-        pytest.raises(ImproperlyConfigured, match=r"^REDLOCK is empty: set it to {'default': {'N"),
-    ):
-        redlock("name").acquire()
-
-
-@pytest.mark.parametrize(
-    ("setting", "meant"),
-    [
-        ({"TLL": 5}, "did you mean 'TTL'?"),
-        ({"nodes": 5}, "did you mean 'NODES'?"),
-        ({"NODE_TIMEOUTS": 5}, "did you mean 'NODE_TIMEOUT'?"),
-        ({"NODES": [{"URI": "redis://a"}]}, "did you mean 'URL'?"),
-        ({"NODES": [{"URL": "redis://a", "PASWORD": "s3cr3t"}]}, "did you mean 'PASSWORD'?"),
-        ({"NODES": ["redis://a"], "OPTIONS": {"ssl_ca_cert": 5}}, "'ssl_ca_cert'; correct OPTIONS"),
-        ({"NODES": ["redis://a"], "OPTIONS": {"pasword": 5}}, "did you mean 'password'?"),
-        ({"NODES": ["rediss://a"], "OPTIONS": {"ssl_ca_cert": 5}}, "mean 'ssl_ca_certs'?"),
-        (
-            {"NODES": ["redis://a"], "OPTIONS": {"sockettimeout": 5}},
-            "'sockettimeout' cannot be set",
-        ),
-        ({"NODES": ["redis://a?SocketTimeout=5"]}, "NODE_TIMEOUT and the algorithm decide on it"),
-        ({"NODES": ["redis://a"], "OPTIONS": {"socket_timout": 5}}, "mean 'socket_timeout'?"),
-        ({"NODES": ["redis://a"], "sockettimeout": 5}, "did you mean 'NODE_TIMEOUT'?"),
-        ({"NODES": ["redis://a"], "PASSWORD": "s3cr3t"}, "has 'PASSWORD', which belongs into each"),
-        (
-            {"NODES": ["redis://a"], "username": "s3cr3t"},
-            "node's entry in NODES, as in {'NODES'",
-        ),
-        ({"TTL": 30_000}, "ttl=30000 (it is in seconds: did you mean 30?) is above MAX_TTL"),
-        ({"LIMIT": 5}, "unknown keys ['LIMIT']: write redlock(name, limit=…); known are"),
-        ({"on_lost": "raise"}, "write redlock(name, on_lost=…)"),
-        ({"SLOTS": 5}, "write redlock(name, limit=…)"),
-        ({"KEEP": 5}, "write redlock(name).once(keep=…)"),
-        ({"TIMEOUT": 5}, "write 'TTL' or 'WAIT' or 'NODE_TIMEOUT'"),
-        ({"EXPIRE": 5}, "write 'TTL'"),
-        ({"NODES": [{"HOST": "a", "PORT": 6379}]}, "write {'URL': 'redis://10.0.0.1:6379/0'}"),
-        ({"NODES": ["sentinel://a:26379/0"]}, "a node stays the same one: name it itself"),
-    ],
-    ids=str,
-)
-def test_a_misspelt_setting(setting, meant):
-    """The nearest one is named, or where it belongs; one like no other is not guessed at."""
-    assert meant in refusal(**setting)
-    assert "unknown keys ['XYZ']; known are" in refusal(XYZ=1)
-
-
-@pytest.mark.parametrize("key", ["host", "port", "path"])
-def test_a_place_in_the_options(key):
-    """A place for all nodes would make one server of them: it is said where it belongs."""
-    text = refusal(NODES=["redis://a", "redis://b"], OPTIONS={key: "x"})
-    assert "REDLOCK['default']['OPTIONS']" in text
-    assert f"write {key!r} into each node's URL in NODES" in text
 
 
 @pytest.mark.parametrize(
@@ -509,7 +398,7 @@ def test_the_same_node_twice(twins):
         (None, "NoneType"),
         (("redis://a",), "tuple"),
         ("localhost:6379", "redis://"),
-        ("http://localhost", "redis://"),
+        ("http://localhost", "as in redis://host:6379/0"),
         ("redis://", "host"),
         ("unix://", "path"),
         ("redis://a:port/0", "a port is a number"),
@@ -531,54 +420,27 @@ def test_the_same_node_twice(twins):
         ("redis://a%00b", "the host is no host name"),
         ({"URL": "redis://a", "PASSWORD": "s3cr3t\ud800"}, "PASSWORD has a surrogate"),
         ({"URL": "redis://a", "USERNAME": "u\ud800"}, "USERNAME has a surrogate"),
+        (f"redis://:{SECRET}@a:6379/0", ""),
+        (f"redis://user:{SECRET}@a:6379/0", ""),
+        ("redis://user:s3cr3t/x@a:6379/0", ""),
+        ("redis://user:s3cr3t?x@a:6379/0", ""),
+        ("redis://user:s3cr3t@a:port/0", ""),
+        ("redis://:s3cr3t@:6379/0", ""),
+        ("http://user:s3cr3t@a", ""),
+        ("redis://user:s3cr3t@a/0?socket_timeout=s3cr3t", ""),
+        ("rediss://user:s3cr3t@a/0?nonsense=s3cr3t", ""),
+        ("redis://user:1234/x@a:6379/0", ""),  # and no port
+        ("redis://user:1234#x@a:6379/0", ""),
     ],
     ids=lambda value: str(value)[:24],
 )
 def test_a_node_that_cannot_be_one(node, complaint):
-    """What is wrong with a node is told with its place in the list."""
+    """What is wrong with a node is told with its place in the list, and no password."""
     text = refusal(NODES=["redis://b/0", node])
     assert "NODES'][1]" in text
     assert complaint in text
+    assert "Sentinel" not in text
     assert len(text) < 300
-    assert "s3cr3t" not in text
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        f"redis://:{SECRET}@a:6379/0",
-        f"redis://user:{SECRET}@a:6379/0",
-        "redis://user:s3cr3t/x@a:6379/0",
-        "redis://user:s3cr3t?x@a:6379/0",
-        "redis://user:s3cr3t@a:port/0",
-        "redis://:s3cr3t@:6379/0",
-        "http://user:s3cr3t@a",
-        "redis://user:s3cr3t@a/0?socket_timeout=s3cr3t",
-        "rediss://user:s3cr3t@a/0?nonsense=s3cr3t",
-    ],
-)
-def test_a_url_that_cannot_be_used_keeps_its_password(url):
-    """No message about a URL, nor what it was raised from, quotes the password."""
-    with (
-        override_settings(REDLOCK={"default": {"NODES": [url]}}),
-        pytest.raises(ImproperlyConfigured) as raised,
-    ):
-        redlock("name").acquire()
-    error: BaseException | None = raised.value
-    while error is not None:
-        assert "s3cr3t" not in f"{error!r} {error}"
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
-@pytest.mark.parametrize("url", ["redis://user:1234/x@a:6379/0", "redis://user:1234#x@a:6379/0"])
-def test_a_password_of_digits_is_not_taken_for_a_port(url):
-    """A URL whose password ends the host part is refused, not read as another place."""
-    with (
-        override_settings(REDLOCK={"default": {"NODES": [url]}}),
-        pytest.raises(ImproperlyConfigured) as raised,
-    ):
-        conf.backend("default")
-    assert "1234" not in str(raised.value)
 
 
 def test_a_password_in_order_is_shown_nowhere():
@@ -595,6 +457,8 @@ def test_a_password_in_order_is_shown_nowhere():
         found = [repr(backend), repr(backend.group.states()), str(error.value)]
         found += [repr(error.value), repr(error.value.votes)]
     assert not any("s3cr3t" in text or "user" in text for text in found)
+    assert b"s3cr3t" not in pickle.dumps(error.value)
+    assert str(error.value).isprintable()
     assert all("127.0.0.1:1/0" in text for text in found[1:3])
 
 
@@ -606,69 +470,79 @@ def test_a_password_may_be_percent_encoded():
         assert [node._address.options["password"] for node in group.nodes] == [SECRET, SECRET]
 
 
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"nonsense": 1}, "nonsense"),
-        ({"retry": None}, "retry"),
-        ({"socket_timeout": 5}, "socket_timeout"),
-        ({"decode_responses": True}, "decode_responses"),
-        ({"protocol": 3}, "protocol"),
-        ({"ssl_ca_certs": "x"}, "ssl_ca_certs"),
-        ({"db": "x"}, "at most nine digits"),
-        ({"db": []}, "at most nine digits"),
-        ({"db": -1}, "at most nine digits"),
-        pytest.param({"db": 10**5000}, "at most nine digits", id="db-huge"),
-        ({"password": "s3cr3t\ud800"}, "PASSWORD has a surrogate"),
-        ({"client_name": "site a"}, "'client_name' has a space"),
-        ({"client_name": "b\u00fcro"}, "'client_name' has a space or another"),
-        ([("client_name", "x")], "OPTIONS"),
-        (None, "OPTIONS"),
-    ],
-    ids=ascii,
-)
-def test_wrong_connection_options(options, complaint):
-    """OPTIONS that redis-py does not know, or that the algorithm decides on, are refused."""
-    assert complaint in refusal(NODES=["redis://a"], OPTIONS=options)
+def options(**given: Any) -> dict[str, Any]:
+    """A setting with connection options."""
+    return {"NODES": ["redis://a"], "OPTIONS": given}
 
 
-def test_memory_and_real_nodes_do_not_mix():
-    """Nodes in memory are of one process: a majority with real ones would mean nothing."""
-    assert "mixes" in refusal(NODES=["memory://a", "redis://a", "redis://b"])
+NO_DATABASES: list[Any] = ["x", [], -1, 10**5000]
+ONE_TEXT = "not one text: put each URL into a list, as in ['redis:"
+IN_SECONDS = "ttl=30000 (it is in seconds: did you mean 30?) is above MAX_TTL"
+# Settings beside sound ones, and what is said of them.
+SETTINGS: list[tuple[dict[str, Any], str]] = [
+    *(({"TTL": each}, "TTL") for each in (0, 61, "30", True, 0.001)),
+    *(({"MAX_TTL": each}, "MAX_TTL") for each in (math.inf, math.nan, 10**400)),
+    *(({"WAIT": -1}, "WAIT"), ({"NODE_TIMEOUT": 0}, "NODE_TIMEOUT")),
+    *(({"CLOCK_DRIFT": each}, "CLOCK_DRIFT") for each in (1, -0.1)),
+    *(({"CLOCK_SKEW": each}, "CLOCK_SKEW") for each in (-1, None)),
+    *(({"MAX_HOLD": each}, "MAX_HOLD") for each in (0, 10**400)),
+    *(({"RENEW": 1}, "RENEW"), ({"RESTART_GUARD": None}, "RESTART_GUARD")),
+    *(({"KEY_PREFIX": each}, "KEY_PREFIX") for each in (None, "a\n", "\ud800", "é" * 257)),
+    ({"TTL": 30_000}, IN_SECONDS),
+    # No list of nodes.
+    ({"NODES": f"redis://:{SECRET}@a:6379/0"}, ONE_TEXT),
+    ({"NODES": {"URL": f"redis://:{SECRET}@a"}}, "dictionary: put it into a list, as in [{'URL'"),
+    ({"NODES": {f"redis://:{SECRET}@a"}}, "must be a list of nodes, as in ['redis://10.0.0.1:6379"),
+    ({"NODES": []}, "is empty: it must be a list of nodes"),
+    ({"NODES": None}, "not NoneType"),
+    # Of one process: a majority with real ones would mean nothing.
+    ({"NODES": ["memory://a", "redis://a", "redis://b"]}, "mixes"),
+    # Misspelt: the nearest one is named, or where it belongs.
+    ({"XYZ": 1}, "unknown keys ['XYZ']; known are"),
+    ({"TLL": 5}, "did you mean 'TTL'?"),
+    ({"nodes": 5}, "did you mean 'NODES'?"),
+    ({"NODE_TIMEOUTS": 5}, "did you mean 'NODE_TIMEOUT'?"),
+    ({"NODES": [{"URI": "redis://a"}]}, "did you mean 'URL'?"),
+    ({"NODES": [{"URL": "redis://a", "PASWORD": "s3cr3t"}]}, "did you mean 'PASSWORD'?"),
+    ({"NODES": ["redis://a"], "PASSWORD": "s3cr3t"}, "has 'PASSWORD', which belongs into each"),
+    ({"NODES": ["redis://a"], "username": "s3cr3t"}, "node's entry in NODES, as in {'NODES'"),
+    ({"LIMIT": 5}, "unknown keys ['LIMIT']: write redlock(name, limit=…); known are"),
+    ({"on_lost": "raise"}, "write redlock(name, on_lost=…)"),
+    ({"SLOTS": 5}, "write redlock(name, limit=…)"),
+    ({"KEEP": 5}, "write redlock(name).once(keep=…)"),
+    ({"TIMEOUT": 5}, "write 'TTL' or 'WAIT' or 'NODE_TIMEOUT'"),
+    ({"EXPIRE": 5}, "write 'TTL'"),
+    ({"NODES": [{"HOST": "a", "PORT": 6379}]}, "write {'URL': 'redis://10.0.0.1:6379/0'}"),
+    ({"NODES": ["sentinel://a:26379/0"]}, "a node stays the same one: name it itself"),
+    ({"NODES": ["redis://a"], "sockettimeout": 5}, "did you mean 'NODE_TIMEOUT'?"),
+    ({"NODES": ["redis://a?SocketTimeout=5"]}, "NODE_TIMEOUT and the algorithm decide on it"),
+    # Options that redis-py does not know, or that the algorithm decides on.
+    ({"NODES": ["rediss://a"], "OPTIONS": {"ssl_ca_cert": 5}}, "mean 'ssl_ca_certs'?"),
+    (options(ssl_ca_cert=5), "'ssl_ca_cert'; correct OPTIONS"),
+    (options(pasword=5), "did you mean 'password'?"),
+    (options(sockettimeout=5), "'sockettimeout' cannot be set"),
+    (options(socket_timout=5), "mean 'socket_timeout'?"),
+    *(
+        (options(**{each: "x"}), f"{each!r} into each node's URL")
+        for each in ("host", "port", "path")
+    ),
+    *((options(**{each: 1}), each) for each in ("nonsense", "retry", "socket_timeout", "protocol")),
+    *((options(**{each: "x"}), each) for each in ("decode_responses", "ssl_ca_certs")),
+    *((options(db=each), "at most nine digits") for each in NO_DATABASES),
+    (options(password="s3cr3t\ud800"), "PASSWORD has a surrogate"),
+    (options(client_name="site a"), "'client_name' has a space"),
+    (options(client_name="b\u00fcro"), "'client_name' has a space or another"),
+    ({"OPTIONS": [("client_name", "x")]}, "OPTIONS"),
+    ({"OPTIONS": None}, "OPTIONS"),
+]
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("TTL", 0),
-        ("TTL", 61),
-        ("TTL", "30"),
-        ("TTL", True),
-        ("TTL", 0.001),
-        ("MAX_TTL", math.inf),
-        pytest.param("MAX_TTL", 10**400, id="MAX_TTL-huge"),
-        ("MAX_TTL", math.nan),
-        ("WAIT", -1),
-        ("NODE_TIMEOUT", 0),
-        ("CLOCK_DRIFT", 1),
-        ("CLOCK_DRIFT", -0.1),
-        ("CLOCK_SKEW", -1),
-        ("CLOCK_SKEW", None),
-        ("MAX_HOLD", 0),
-        pytest.param("MAX_HOLD", 10**400, id="MAX_HOLD-huge"),
-        ("RENEW", 1),
-        ("RESTART_GUARD", None),
-        ("KEY_PREFIX", None),
-        ("KEY_PREFIX", "a\n"),
-        ("KEY_PREFIX", "\ud800"),
-        ("KEY_PREFIX", "é" * 257),
-    ],
-)
-def test_a_setting_that_makes_no_sense(key, value):
-    """Every setting of a wrong kind or size is refused, naming the alias and the key."""
-    text = refusal(**{key: value})
+@pytest.mark.parametrize(("setting", "complaint"), SETTINGS)
+def test_a_setting_that_makes_no_sense(setting, complaint):
+    """A setting of a wrong kind, size or name is refused, with its alias and what is meant."""
+    text = refusal(**setting)
     assert "REDLOCK['default']" in text
-    assert key in text
+    assert complaint in text
 
 
 def test_an_unknown_alias():
@@ -679,10 +553,11 @@ def test_an_unknown_alias():
         ImproperlyConfigured, match=r"'defualt' \(did you mean 'default'\?\); it has"
     ):
         redlock.using("defualt")("name").acquire()
-    with pytest.raises(ImproperlyConfigured, match="payments"):
-        redlock.using("payments")("name").acquire()
     with pytest.raises(ImproperlyConfigured, match="no alias ''"):  # an empty variable, say
         redlock.using("")("name").acquire()
+    for setting, text in ((None, r"set REDLOCK to a dictionary: \{'default'"), ({}, "is empty")):
+        with override_settings(REDLOCK=setting), pytest.raises(ImproperlyConfigured, match=text):
+            redlock("name").acquire()
 
 
 def test_override_settings_switches_the_nodes():

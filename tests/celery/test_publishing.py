@@ -6,12 +6,10 @@ import datetime as dt
 import inspect
 import itertools
 import logging
-import pickle
 import re
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context
-from datetime import UTC, datetime
 from io import StringIO
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -25,10 +23,8 @@ from django.test import TestCase
 from django.utils.connection import ConnectionDoesNotExist
 from kombu.exceptions import OperationalError
 
-from django_redlock import LockTaken, errors
 from django_redlock.backend import Backend
 from django_redlock.celery import (
-    DuplicateTask,
     LockedTask,
     locked_task,
     marks,
@@ -37,9 +33,7 @@ from django_redlock.celery import (
 from django_redlock.celery import task as task_module
 from django_redlock.celery.marks import HEADER, mark_in
 from django_redlock.celery.publishing import AWAITED
-from django_redlock.core.reasons import ReasonCode
 from django_redlock.work import publishing as decisions
-from django_redlock.work.marks import Mark
 from django_redlock.work.publishing import OutgoingMessage
 from tests.support.databases import connected
 from tests.support.waiting import eventually
@@ -63,22 +57,6 @@ def sync(desk: Desk, body: Callable[..., Any] | None = None, **options: Any) -> 
 
 
 MODES = pytest.mark.parametrize("mode", ["until_started", "until_finished"])
-
-
-@MODES
-def test_the_mark_is_gone_before_the_lock_is(desk, monkeypatch, mode):
-    """It is removed under the lock: a message that is sent after the run is not left out for it."""
-    task, remove, free = sync(desk, lambda self: "done", lock={"mode": mode}), Mark.remove, []
-
-    def removed(mark: Mark, **more: Any) -> None:
-        free.append(is_free("account:7"))
-        remove(mark, **more)
-
-    task.delay(7)
-    message = desk.only()
-    monkeypatch.setattr(Mark, "remove", removed)
-    assert desk.execute(message).retval == "done"
-    assert (free, marked()) == ([False], set())
 
 
 def test_a_retry_owns_its_mark(desk):
@@ -204,38 +182,6 @@ def test_a_retry_outside_of_the_lock_is_caught(desk, monkeypatch):
     task.delay(7)
     desk.execute(desk.only())
     assert (seen, len(desk.messages())) == ([False], 2)
-
-
-def test_autoretry_keeps_its_options(desk):
-    """What is not to be retried fails; a delay that grows is that of Celery."""
-    task, seen = auto(desk, (Exception,), dont_autoretry_for=(LookupError,))
-    task.delay(7)
-    assert desk.execute(desk.only()).info.state == "FAILURE"
-    assert (seen, desk.messages()) == ([], [])
-    backoff = {"retry_backoff": 500, "retry_jitter": False, "retry_kwargs": {"max_retries": 1}}
-    task, _ = auto(desk, (LookupError,), name="desk.slow", **backoff)
-    task.delay(7)
-    desk.execute(desk.only())
-    eta = datetime.fromisoformat(desk.only().headers["eta"])
-    assert 490 < (eta - datetime.now(UTC)).total_seconds() < 510
-
-
-def test_a_conflict_may_be_retried_by_autoretry(desk):
-    """With on_conflict="raise" the refusal is an error of the task like any other."""
-
-    @locked_task("account:{account}", mode="until_finished", on_conflict="raise")
-    def sync(account):
-        return "done"
-
-    told = {"countdown": 0, "max_retries": 1}
-    task = desk.task(sync, base=LockedTask, autoretry_for=(LockTaken,), retry_kwargs=told)
-    task.delay(7)
-    message = desk.only()
-    with hold("account:7"):
-        assert desk.execute(message).info.state == "RETRY"
-    message = desk.only()
-    assert message.headers["retries"] == 1
-    assert desk.execute(message).retval == "done"
 
 
 def test_a_retry_without_throw_is_raised_once(desk):
@@ -398,30 +344,6 @@ def test_a_header_that_makes_no_sense_stops_no_task(desk, header):
 # -- what a duplicate gets ---------------------------------------------------------------------
 
 
-def test_a_duplicate_may_raise(desk):
-    """The error names the key and the first message, and survives pickle."""
-    task = sync(desk, lock={"on_duplicate": "raise"})
-    first = task.delay(7)
-    with pytest.raises(DuplicateTask, match=f"the task {first.id} for the same key") as raised:
-        task.delay(7)
-    error = pickle.loads(pickle.dumps(raised.value))  # noqa: S301 - our own
-    assert (error.task_id, error.name, error.code) == (
-        first.id,
-        "account:7",
-        ReasonCode.ALREADY_QUEUED,
-    )
-    assert errors.DuplicateTask is DuplicateTask
-
-
-def test_a_duplicate_may_be_dropped_or_told_to_a_function(desk):
-    """None, or what the function returns."""
-    assert sync(desk, lock={"on_duplicate": "drop"}).delay(7).duplicate is False
-    assert desk.app.tasks["desk.sync"].delay(7) is None
-    task = sync(desk, name="other", lock={"on_duplicate": lambda result: ("dup", result.id)})
-    first = task.delay(7)
-    assert task.delay(7) == ("dup", first.id)
-
-
 # -- keys and times ----------------------------------------------------------------------------
 
 
@@ -553,13 +475,6 @@ def test_a_message_has_the_arguments_of_its_call(desk, transactional):
     assert [each.decode()[0][0]["id"] for each in desk.messages()] == [1, 2, 3]
 
 
-def test_wrong_arguments_are_refused_before_the_commit(desk, transactional):
-    """Not when it is too late."""
-    task = sync(desk)
-    with transaction.atomic(), pytest.raises(TypeError):
-        task.delay()
-
-
 def test_delay_on_commit_works(desk, transactional):
     """Celery's method for Django, outside and inside a transaction."""
     task = sync(desk)
@@ -573,21 +488,17 @@ def test_delay_on_commit_works(desk, transactional):
 
 
 def test_another_database_is_named(desk, transactional):
-    """A transaction of a database that is not ``using`` holds up nothing."""
+    """A transaction of a database that is not ``using`` holds up nothing; a wrong one is told."""
     task = sync(desk, lock={"using": "other"})
     sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
     with connected(sqlite, "other"), transaction.atomic():
         assert task.delay(7).duplicate is False
         assert len(desk.messages()) == 1
-
-
-def test_a_database_that_there_is_not_is_told(desk, transactional):
-    """Its transactions would be no reason to wait, and the message be sent before the COMMIT."""
-    task = sync(desk, lock={"using": "defualt"})
+    task = sync(desk, lock={"using": "defualt"}, name="wrong")
     meant = r"DATABASES has no 'defualt' \(did you mean 'default'\?\); it has: 'default'"
     with transaction.atomic(), pytest.raises(ConnectionDoesNotExist, match=meant):
-        task.delay(7)
-    assert (desk.messages(), marked()) == ([], set())
+        task.delay(8)
+    assert (desk.messages(), marked()) == ([], {"desk.sync:account:7"})
 
 
 def test_in_a_testcase_a_message_is_sent_at_once_and_on_commit_is_captured(desk, transactional):
@@ -645,26 +556,23 @@ def test_a_message_that_keeps_many_others_from_being_sent_is_told(desk, mode, ca
     assert len(desk.messages()) == 1
 
 
-def test_a_run_that_keeps_many_others_from_being_sent_is_not_told(desk, caplog):
-    """That is what ``until_finished`` is for."""
+@pytest.mark.parametrize("later", [{}, {"countdown": 60}], ids=["by a run", "sent for later"])
+def test_what_keeps_many_others_from_being_sent_on_purpose_is_not_told(desk, caplog, later):
+    """A run does, which is what ``until_finished`` is for, and one of many that are to wait."""
     duplicates: list[bool] = []
 
-    def body(task: Any) -> None:
-        results = [Context().run(task.delay, 7) for _ in range(decisions.REFUSALS + 1)]
+    def send(task: Any) -> None:
+        more = range(decisions.REFUSALS + 1)
+        results = [Context().run(task.apply_async, (7,), **later) for _ in more]
         duplicates.extend(each.duplicate for each in results)
 
-    task = sync(desk, body)
-    task.delay(7)
-    desk.execute(desk.only())
+    task = sync(desk, send)
+    task.apply_async((7,), **later)
+    if later:
+        send(task)
+    else:
+        desk.execute(desk.only())
     assert duplicates == [True] * (decisions.REFUSALS + 1)
-    assert warnings_of(caplog) == []
-
-
-def test_messages_that_are_to_wait_are_not_told(desk, caplog):
-    """Of many that are sent for later one is enough; that is no fault."""
-    task = sync(desk)
-    sent = [task.apply_async((7,), countdown=60) for _ in range(decisions.REFUSALS + 2)]
-    assert [each.duplicate for each in sent[1:]] == [True] * (decisions.REFUSALS + 1)
     assert warnings_of(caplog) == []
 
 
@@ -694,21 +602,6 @@ def test_a_mode_without_its_base_says_so(desk, mode):
     failed = desk.execute(desk.only()).info.retval
     assert isinstance(failed, TypeError)
     assert "base=LockedTask" in str(failed)
-
-
-def test_a_class_with_its_options_in_lock_has_marks(desk):
-    """The same options, for tasks that are classes."""
-
-    class Build(LockedTask):
-        name = "desk.build"
-        lock = {"key": "report:{report}", "mode": "until_finished"}  # noqa: RUF012 - as users write
-
-        def run(self, report):
-            return held_name()
-
-    task = desk.app.register_task(Build())
-    assert [task.delay(1).duplicate, task.delay(report=1).duplicate] == [False, True]
-    assert desk.execute(desk.only()).retval == "report:1"
 
 
 # -- rules that are needed ---------------------------------------------------------------------

@@ -27,7 +27,7 @@ from django_redlock.leases.lease import Lease
 from django_redlock.work.run import record
 from tests.support.listening import Told, told
 
-from .desk import Desk, Work, hold, is_free, is_ignored, label_of, locked, memory, sent
+from .desk import Desk, Work, hold, is_free, is_ignored, label_of, locked, memory, nothing, sent
 
 __all__ = ["told"]
 
@@ -69,18 +69,6 @@ def test_a_message_that_comes_back_has_all_it_had(desk):
     assert again.properties["priority"] == 4
     assert again.headers["eta"] is not None
     assert desk.execute(again).retval == 5
-
-
-def test_a_conflict_is_logged_as_one_line_if_the_task_expects_it(desk, caplog):
-    """By Celery's own ``throws``; else it is a failure like any other."""
-    plain = desk.task(locked("raise"), name="plain")
-    expects = desk.task(locked("raise"), name="expects", throws=(LockTaken,))
-    with hold("name"), caplog.at_level("INFO", "celery.app.trace"):
-        for task in (plain, expects):
-            desk.execute(sent(desk, task))
-    lines = [each for each in caplog.records if each.name == "celery.app.trace"]
-    assert [bool(each.exc_info) for each in lines] == [True, False]
-    assert all("LockTaken" in each.getMessage() for each in lines)
 
 
 @pytest.mark.slow
@@ -155,28 +143,27 @@ def test_nothing_that_is_stored_shows_a_nonce(desk):
 # -- a message that may have run ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("on_conflict", ["skip", "retry", "raise"])
-def test_a_run_that_finds_its_own_task_id_waits(desk, on_conflict):
-    """Refused by its own id, a message comes back, whatever on_conflict says."""
-    message = sent(desk, desk.task(locked(on_conflict)), task_id="mine")
-    with hold("name", "worker-1:1:mine"):
-        assert desk.execute(message).info.state == "RETRY"
-    again = desk.only()
-    assert again.headers["id"] == "mine"
-    assert desk.execute(again).retval == "name"
-
-
-NONCE_DIGITS = 32
-
-
-def test_one_vote_for_the_own_task_id_is_enough(desk):
-    """Where remains of others outvote our earlier run, it is found all the same."""
-    nodes = memory().nodes
-    message = sent(desk, desk.task(locked("skip")), task_id="mine")
-    with hold("name", "worker-1:1:mine"):
-        for node in nodes[:4]:
-            node.keys["redlock:lock:name"] = (f"{'f' * NONCE_DIGITS}:1:other:1:theirs", None)
-        assert desk.execute(message).info.state == "RETRY"
+@pytest.mark.parametrize(
+    ("label", "task_id", "on", "is_own"),
+    [
+        ("worker-1:1:mine", "mine", 5, True),
+        ("worker-1:1:mine", "mine", 1, True),  # where remains of others outvote our earlier run
+        ("web-1:7", "7", 5, False),  # a duplicate of what process 7 does
+        ("web-1:7:7", "7", 5, True),
+    ],
+)
+def test_a_run_that_finds_its_own_task_id_waits(desk, label, task_id, on, is_own):
+    """One vote for its own id is enough: the message comes back, where a new one is skipped."""
+    message = sent(desk, desk.task(locked("skip")), task_id=task_id)
+    with hold("name", label):
+        for node in memory().nodes[on:]:
+            node.keys["redlock:lock:name"] = (f"{'f' * 32}:1:other:1:theirs", None)
+        done = desk.execute(message)
+    if is_own:
+        again = desk.only()
+        assert (done.info.state, again.headers["id"]) == ("RETRY", task_id)
+    else:
+        assert done.retval["skipped"] is True
 
 
 @pytest.mark.parametrize(
@@ -194,15 +181,6 @@ def test_what_may_have_run_before_is_never_skipped(desk, sign):
         again = desk.only()
         assert desk.execute(again).info.state == "RETRY"
     assert desk.execute(desk.only()).retval == "name"
-
-
-def test_a_process_id_is_no_task_id(desk):
-    """A task whose id is "7" is a duplicate of what process 7 does, not a copy of its own run."""
-    message = sent(desk, desk.task(locked("skip")), task_id="7")
-    with hold("name", "web-1:7"):
-        assert desk.execute(message).retval["skipped"] is True
-    with hold("name", "web-1:7:7"):
-        assert desk.execute(message).info.state == "RETRY"
 
 
 @pytest.mark.parametrize("task_id", ["x" * 5000, "a:b", "mine\n", "mïne", "{x}", "-"])
@@ -312,10 +290,9 @@ def test_acks_late_alone_acknowledges_the_message_of_a_killed_child(desk, *, rej
 
 @pytest.mark.parametrize("track_started", [False, True])
 @pytest.mark.parametrize(("says", "state"), [("done", "SUCCESS"), (ValueError(), "FAILURE")])
-@pytest.mark.parametrize("on_conflict", ["skip", "retry", "raise"])
-def test_a_copy_of_what_has_finished_does_not_run(desk, says, state, track_started, on_conflict):
+def test_a_copy_of_what_has_finished_does_not_run(desk, says, state, track_started):
     """It ends without its body, and the stored result stays as it is."""
-    work = Work(desk, says, track_started=track_started, lock={"on_conflict": on_conflict})
+    work = Work(desk, says, track_started=track_started)
     work.run()
     result = repr(desk.app.AsyncResult(work.message.headers["id"]).result)
     for _ in range(2):
@@ -379,24 +356,6 @@ def test_a_record_that_waits_for_nothing_is_caught(desk, monkeypatch):
     assert (work.begun, work.state) == (1, "PENDING")
 
 
-def test_a_handler_that_wants_the_message_back_gets_it(desk):
-    """Reject from ``after_return`` comes after the storage, and the copy runs."""
-
-    class Wary(LockedTask):
-        abstract = True
-
-        def after_return(self, *_: object) -> None:
-            if work.begun == 1:
-                raise Reject("once more", requeue=True)
-
-    work = Work(desk, base=Wary)
-    with suppress(Reject, RuntimeWarning):  # Celery 5.6 only warns of what a handler raises
-        work.run()
-    assert is_free(work.name)
-    work.copy()
-    assert work.begun == 2
-
-
 def test_handlers_need_not_call_the_base_class(desk):
     """A task with its own ``on_success`` and ``after_return`` leaves its record all the same."""
 
@@ -441,10 +400,16 @@ def test_what_was_recorded_nowhere_is_told(desk, caplog):
 # -- a copy beside the run ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("track_started", [False, True])
-@pytest.mark.parametrize("on_conflict", ["skip", "retry", "raise"])
-@pytest.mark.parametrize("flag", [True, False])
-def test_a_copy_waits_while_the_run_lives(desk, track_started, on_conflict, flag):
+@pytest.mark.parametrize(
+    ("track_started", "flag", "lock"),
+    [
+        (False, True, {"on_conflict": "skip"}),
+        (True, True, {"on_conflict": "retry"}),
+        (False, False, {"on_conflict": "raise"}),
+        (False, True, {"wait": math.inf}),  # a record wakes nobody
+    ],
+)
+def test_a_copy_waits_while_the_run_lives(desk, track_started, flag, lock):
     """It is sent again with the number of the message, and leaves the state as it is."""
     met: list[Any] = []
 
@@ -452,7 +417,7 @@ def test_a_copy_waits_while_the_run_lives(desk, track_started, on_conflict, flag
         met.append(Context().run(work.run, redelivered=flag))
         met.append(work.state)
 
-    work = Work(desk, meet, track_started=track_started, lock={"on_conflict": on_conflict})
+    work = Work(desk, meet, track_started=track_started, lock=lock)
     work.run()
     assert is_ignored(met[0])
     assert met[1] == ("STARTED" if track_started else "PENDING")
@@ -588,16 +553,6 @@ def test_an_interruption_before_the_body_leaves_nothing_taken(desk, monkeypatch)
     assert is_free(work.name)
 
 
-def test_a_run_that_is_interrupted_leaves_nothing_taken(desk):
-    """A body that a signal handler ends has no result: a copy runs."""
-    work = Work(desk, SystemExit())
-    work.run()
-    assert is_free("key")
-    assert is_free(work.name)
-    work.copy()
-    assert work.begun == 2
-
-
 def test_run_name_and_key_have_a_nonce_each(desk):
     """So no wake-up, undo or record that one of them sends is taken for the other's."""
     seen: list[set[str]] = []
@@ -611,15 +566,6 @@ def test_run_name_and_key_have_a_nonce_each(desk):
     work.run()
     assert seen
     assert all(len(nonces) == 2 for nonces in seen)
-
-
-def test_a_key_that_rests_does_not_keep_the_record_back(desk):
-    """``min_hold`` is of the key: the run name becomes a record at once."""
-    work = Work(desk, lock={"min_hold": 5})
-    work.run()
-    assert not is_free("key")
-    assert is_ignored(work.copy())
-    assert work.begun == 1
 
 
 def test_a_run_name_is_renewed_whatever_the_key_has(desk):
@@ -660,41 +606,13 @@ def test_who_listens_is_told_of_the_key_and_not_of_the_run_name(desk, told: Told
         ]
 
 
-def test_a_run_name_that_was_revoked_leaves_no_record(desk, caplog):
-    """The operator wants the message to run again: it does, and the log says by whom."""
-
-    def revoke() -> None:
-        redlock.revoke(work.name, reason="run it again")
-
-    work = Work(desk, revoke)
-    work.run()
-    assert "has left no record: it was revoked (" in caplog.text
-    assert "run it again" in caplog.text
-    work.copy()
-    assert work.begun == 2
-
-
-def test_a_copy_does_not_wait_for_its_run(desk):
-    """It comes back later, whatever ``wait`` is: a record wakes nobody."""
-    met: list[Any] = []
-
-    def meet() -> None:
-        met.append(Context().run(work.copy))
-
-    work = Work(desk, meet, lock={"wait": math.inf})
-    work.run()
-    assert is_ignored(met[0])
-    assert is_ignored(work.run(desk.only()))
-    assert work.begun == 1
-
-
 @pytest.mark.parametrize("lose", ["revoked", "deleted"])
 def test_a_run_name_that_is_lost_leaves_nothing(desk, caplog, recwarn, lose):
-    """A renewal finds out while the body runs. The name is free when the run has ended."""
+    """A renewal finds out, and the log says why. The name is free then, and a copy runs."""
 
     def body() -> None:
         if lose == "revoked":
-            redlock.revoke(work.name)
+            redlock.revoke(work.name, reason="run it again")
         else:
             for node in memory().nodes:
                 node.keys.pop(f"redlock:lock:{work.name}")
@@ -702,13 +620,16 @@ def test_a_run_name_that_is_lost_leaves_nothing(desk, caplog, recwarn, lose):
         with pytest.raises(LeaseLost):
             run.lease.extend()
 
-    work = Work(desk, body)
+    work = Work(desk, body, nothing)
     work.run()
     assert "has left no record: " in caplog.text
     assert ("it was revoked (" in caplog.text) == (lose == "revoked")
+    assert ("run it again" in caplog.text) == (lose == "revoked")
     assert is_free(work.name)
     gc.collect()
     assert not [each for each in recwarn if work.name in str(each.message)]
+    work.copy()
+    assert work.begun == 2
 
 
 def test_a_revoke_that_some_nodes_have_not_heard_is_told(desk, caplog):

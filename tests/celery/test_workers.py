@@ -36,17 +36,6 @@ from .site import (
 pytestmark = pytest.mark.slow
 
 
-def test_raise_fails_without_harm_to_the_worker(site):
-    """LockTaken crosses from child to parent to backend, and the worker works on."""
-    key = new_key()
-    with redlock(f"work:{key}"):
-        result = project.strict.delay(key)
-        with pytest.raises(Exception, match="held by"):
-            result.get(timeout=GET)
-    assert result.state == "FAILURE"
-    assert project.strict.delay(key).get(timeout=GET) == "done"
-
-
 def test_waiting_uses_up_no_retry(site):
     """A task that had to wait twice and more still retries as often as it may."""
     key = new_key()

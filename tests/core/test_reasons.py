@@ -19,7 +19,6 @@ from redis import exceptions
 
 from django_redlock import (
     LeaseLost,
-    LockTaken,
     NodesUnavailable,
     RedlockError,
     assert_locked,
@@ -36,9 +35,10 @@ from django_redlock.core.reasons import (
     because,
     by_node,
     describe,
+    printable,
 )
 from django_redlock.events import NodeTiming
-from django_redlock.inspection import Health, NodeReport, Report
+from django_redlock.inspection import NodeReport, Report
 from django_redlock.leases.renewal import RenewalBatch
 from django_redlock.nodes.faults import ERRORS, complaint, why_unreached
 from django_redlock.nodes.node import NodeStatus
@@ -73,18 +73,17 @@ def sample(code: ReasonCode) -> Reason:
 # -- the table ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", ReasonCode)
-def test_each_code_has_a_sentence(code):
+def test_each_code_has_a_sentence():
     """It can be shown, in one line; where it has a shorter one, that needs nothing else."""
-    said = str(sample(code))
-    assert said
-    assert said.isprintable()
-    assert "{" not in said
-    assert re.fullmatch("[a-z]+(_[a-z]+)*", code.value)
-    assert code.value == code.name.lower()
-    data = sample(code).data | SAMPLE
-    assert code.brief.format_map(data).isprintable()
-    assert describe(Reason(code, tuple(data.items())), brief=True).isprintable()
+    for code in ReasonCode:
+        said = str(sample(code))
+        assert said.isprintable(), code
+        assert said.strip("{") == said != "", code
+        assert re.fullmatch("[a-z]+(_[a-z]+)*", code.value)
+        assert code.value == code.name.lower()
+        data = sample(code).data | SAMPLE
+        assert code.brief.format_map(data).isprintable(), code
+        assert describe(Reason(code, tuple(data.items())), brief=True).isprintable(), code
 
 
 def test_the_example_of_the_page_runs(memory):
@@ -100,10 +99,33 @@ def test_the_example_of_the_page_runs(memory):
 # -- a reason -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("invoice:42 é 日本", "invoice:42 é 日本"),
+        ("<script>[red]", "<script>[red]"),
+        ("é\n日本", "é\\n日本"),
+        ("a\u202eb", "a\\u202eb"),
+        ("a\x1b[31m\r\n\t\x00", "a\\x1b[31m\\r\\n\\t\\x00"),
+        ("a\u2028\u200b\ud800", "a\\u2028\\u200b\\ud800"),
+    ],
+)
+def test_text_for_people_hides_nothing(text, expected):
+    """What is invisible, moves the cursor or turns the writing is escaped."""
+    assert printable(text) == expected
+
+
 def test_what_others_say_is_escaped():
     """Nothing that a node or a name says steers a terminal, ends a line, or fills in a sentence."""
     said = str(because(ReasonCode.ERROR, text="\x1b[2J\n{seconds}\u202e"))
     assert said == r"answered with an error: \x1b[2J\n{seconds}\u202e"
+
+
+UNAVAILABLE = NodesUnavailable(
+    because(ReasonCode.NO_MAJORITY, votes=2, size=5, needed=3),
+    name="name",
+    votes=[Vote("a", Answer.UNKNOWN, reason=because(ReasonCode.DOWN))],
+)
 
 
 @pytest.mark.parametrize(
@@ -113,13 +135,32 @@ def test_what_others_say_is_escaped():
         Vote("a", Answer.UNKNOWN, reason=because(ReasonCode.DOWN)),
         NodeStatus("a", voting=False, reason=because(ReasonCode.DOWN)),
         NodeTiming("default", "a", None, because(ReasonCode.DOWN)),
+        UNAVAILABLE,
     ],
 )
 def test_what_has_a_reason_can_be_pickled(kept):
-    """It comes back equal, and says the same."""
+    """Task queues store errors. It comes back as it was, and says the same."""
     read = pickle.loads(pickle.dumps(kept))  # noqa: S301 - our own
-    assert read == kept
+    assert repr(read) == repr(kept)
     assert (str(read), read.code) == (str(kept), kept.code)
+
+
+def test_a_refused_name_can_be_pickled():
+    """Its error is a ValueError with a sentence that is made of a reason."""
+    with pytest.raises(ValueError, match=r"the lock name .* has control characters") as caught:
+        redlock("a\n").acquire()
+    read = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own
+    assert str(read) == str(caught.value)
+
+
+def test_an_error_has_a_code_and_its_data():
+    """A program need not read the text."""
+    assert UNAVAILABLE.args == (UNAVAILABLE.reason,) == ("2 of 5 nodes could vote, 3 are needed",)
+    assert UNAVAILABLE.code == "no_majority"
+    assert UNAVAILABLE.data == {"votes": 2, "size": 5, "needed": 3}
+    assert (type(UNAVAILABLE.code), type(UNAVAILABLE.reason)) == (str, str)
+    mere = NodesUnavailable("why")
+    assert (mere.reason, mere.code, mere.data) == ("why", "", {})
 
 
 # -- sentences within sentences -------------------------------------------------------------------
@@ -149,116 +190,66 @@ def test_a_reason_within_a_reason_is_told_with_it():
     assert describe(guard, brief=True) == "restart guard"
 
 
-def test_an_error_with_its_votes_survives_pickling():
-    """Task queues store errors; so do those that a name is made of."""
-    refused = because(ReasonCode.NO_SUCH_DATABASE)
-    votes = [Vote(node, Answer.UNKNOWN, reason=refused) for node in "ab"]
-    reason = because(ReasonCode.NO_MAJORITY, votes=0, size=2, needed=2)
-    error = NodesUnavailable(reason, name="name", votes=votes)
-    assert str(error) == (
-        "'name': 0 of 2 nodes could vote, 2 are needed; 2 of 2 nodes: has no database of that "
-        "number; correct it in NODES (a, b); run manage.py redlock_check to see what each node "
-        "needs"
-    )
-    assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301 - our own
-    with pytest.raises(ValueError, match=r"the lock name .* has control characters") as caught:
-        redlock("a\n").acquire()
-    read = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own
-    assert str(read) == str(caught.value)
-
-
 # -- errors ---------------------------------------------------------------------------------------
 
 
-def unavailable(*said: tuple[str, Reason | None]) -> str:
-    """The text of an error about these nodes."""
-    votes = [Vote(node, Answer.UNKNOWN, reason=reason) for node, reason in said]
-    reason = because(ReasonCode.NO_MAJORITY, votes=0, size=len(said), needed=len(said) // 2 + 1)
-    return str(NodesUnavailable(reason, name="name", votes=votes))
+REFUSED, GUARD = ReasonCode.CONNECTION_REFUSED, ReasonCode.RESTART_GUARD
+DOWN_NODE, SAYS_X, SAYS_Y = (
+    because(ReasonCode.DOWN),
+    because(ReasonCode.ERROR, text="x"),
+    because(ReasonCode.ERROR, text="y"),
+)
+LEFT = {seconds: because(GUARD, seconds=seconds) for seconds in (1.0, 2.0, 3.21)}
 
 
-def test_equal_reasons_are_told_once():
-    """With the nodes that gave them, in the order of the nodes; who gave none is not told."""
-    refused, guard = because(ReasonCode.CONNECTION_REFUSED), because(ReasonCode.DOWN)
-    text = unavailable(("a", refused), ("b", guard), ("c", refused), ("d", None), ("e", refused))
-    assert text == (
-        "'name': 0 of 5 nodes could vote, 3 are needed; "
-        "3 of 5 nodes: connection refused (a, c, e); b: down"
+@pytest.mark.parametrize(
+    ("said", "lines"),
+    [
+        (
+            [("a", because(REFUSED)), ("b", DOWN_NODE), ("c", because(REFUSED))],
+            ["2 of 5 nodes: connection refused (a, c)", "b: down"],
+        ),
+        # Those that differ by seconds alone are told with the most, others apart.
+        ([*zip("abc", LEFT.values(), strict=True)], [f"3 of 5 nodes: {LEFT[3.21]} (a, b, c)"]),
+        (
+            [*zip("abc", [LEFT[3.21], LEFT[1.0], LEFT[2.0]], strict=True)],
+            [f"3 of 5 nodes: {LEFT[3.21]} (a, b, c)"],
+        ),
+        (
+            [*zip("abc", [SAYS_X, SAYS_Y, SAYS_X], strict=True)],
+            ["2 of 5 nodes: answered with an error: x (a, c)", "b: answered with an error: y"],
+        ),
+        # A label may be a path with anything in it.
+        ([("unix:/\n\x1b[2J", DOWN_NODE)], [r"unix:/\n\x1b[2J: down"]),
+        ([("a\n", DOWN_NODE), ("b", DOWN_NODE)], [r"2 of 5 nodes: down (a\n, b)"]),
+    ],
+)
+def test_equal_reasons_are_told_once(said, lines):
+    """With the nodes that gave them, in their order."""
+    assert by_node(said, 5) == lines
+
+
+def test_an_error_tells_the_reasons_of_its_votes_and_what_to_do():
+    """In one line, the advice behind each reason; who gave none is not told."""
+    said = because(ReasonCode.NO_SUCH_DATABASE)
+    votes = [*(Vote(node, Answer.UNKNOWN, reason=said) for node in "ab"), Vote("c", Answer.NO)]
+    reason = because(ReasonCode.NO_MAJORITY, votes=1, size=3, needed=2)
+    assert str(NodesUnavailable(reason, name="name", votes=votes)) == (
+        "'name': 1 of 3 nodes could vote, 2 are needed; 2 of 3 nodes: has no database of that "
+        "number; correct it in NODES (a, b); run manage.py redlock_check to see what each node "
+        "needs"
     )
-
-
-def test_reasons_that_differ_by_seconds_are_told_with_the_most():
-    """However the nodes are ordered."""
-    for order in ((3.21, 1.0, 2.0), (1.0, 2.0, 3.21)):
-        said = [because(ReasonCode.RESTART_GUARD, seconds=seconds) for seconds in order]
-        assert by_node(zip("abc", said, strict=True), 3) == [
-            f"3 of 3 nodes: {because(ReasonCode.RESTART_GUARD, seconds=3.21)} (a, b, c)"
-        ]
-
-
-def test_reasons_that_differ_by_more_are_told_apart():
-    """Another text, another node or another limit is another reason."""
-    texts = [because(ReasonCode.ERROR, text=text) for text in ("x", "y", "x")]
-    assert by_node(zip("abc", texts, strict=True), 3) == [
-        "2 of 3 nodes: answered with an error: x (a, c)",
-        "b: answered with an error: y",
-    ]
-
-
-def test_a_nodes_name_is_escaped():
-    """A label may be a path with anything in it; an error stays one line."""
-    down = because(ReasonCode.DOWN)
-    assert by_node([("unix:/\n\x1b[2J", down)], 2) == [r"unix:/\n\x1b[2J: down"]
-    assert by_node([("a\n", down), ("b", down)], 2) == [r"2 of 2 nodes: down (a\n, b)"]
-
-
-def test_no_error_tells_a_password(tmp_path):
-    """Of three nodes that nobody serves: in the text, in the votes, and pickled."""
-    path = f"{tmp_path}/a\nb"
-    nodes: list[object] = [
-        "redis://user:s3cr3t@127.0.0.1:1/0",
-        {"URL": "redis://127.0.0.1:2/0", "PASSWORD": "s3cr3t"},
-        {"URL": f"unix://{path}", "USERNAME": "s3cr3t", "PASSWORD": "s3cr3t"},
-    ]
-    with (
-        override_settings(REDLOCK={"default": {"NODES": nodes, "NODE_TIMEOUT": 5}}),
-        pytest.raises(NodesUnavailable) as caught,
-    ):
-        redlock("name").acquire()
-    error = caught.value
-    assert [vote.code for vote in error.votes] == [
-        ReasonCode.CONNECTION_REFUSED,
-        ReasonCode.CONNECTION_REFUSED,
-        ReasonCode.NO_SUCH_SOCKET,
-    ]
-    assert "; 2 of 3 nodes: connection refused (127.0.0.1:1/0, 127.0.0.1:2/0); unix:" in str(error)
-    assert str(error).isprintable()
-    assert b"s3cr3t" not in pickle.dumps(error)
-    assert "s3cr3t" not in f"{error!r} {error.votes!r}"
-
-
-def test_an_error_has_a_code_and_its_data():
-    """A program need not read the text; what is stored is read as it was."""
-    reason = because(ReasonCode.NO_MAJORITY, votes=2, size=5, needed=3)
-    error = NodesUnavailable(reason, name="name")
-    assert error.args == (error.reason,) == ("2 of 5 nodes could vote, 3 are needed",)
-    assert (error.code, error.data) == ("no_majority", {"votes": 2, "size": 5, "needed": 3})
-    assert (type(error.code), type(error.reason)) == (str, str)
-    read = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
-    assert (read.code, read.data, str(read)) == (error.code, error.data, str(error))
-    mere = NodesUnavailable("why")
-    assert (mere.reason, mere.code, mere.data) == ("why", "", {})
 
 
 # -- how each comes to be: errors -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("word", "code"), ERRORS.items())
-def test_what_a_node_refuses(word, code):
+def test_what_a_node_refuses():
     """An error reply is known by its first word, when it is connected and later."""
-    assert complaint(ReplyError(f"{word} secret details")) == because(code)
-    assert why_unreached(exceptions.ResponseError(f"{word} details")) == because(code)
-    words = {
+    for word, code in ERRORS.items():
+        assert complaint(ReplyError(f"{word} secret details")) == because(code)
+        assert why_unreached(exceptions.ResponseError(f"{word} details")) == because(code)
+    assert ERRORS == {
         "WRONGTYPE": ReasonCode.WRONG_TYPE,
         "OOM": ReasonCode.OUT_OF_MEMORY,
         "LOADING": ReasonCode.LOADING,
@@ -270,7 +261,6 @@ def test_what_a_node_refuses(word, code):
         "NOAUTH": ReasonCode.PASSWORD_NEEDED,
         "WRONGPASS": ReasonCode.LOGIN_REFUSED,
     }
-    assert words[word] is code
 
 
 @pytest.mark.parametrize(
@@ -305,77 +295,60 @@ def test_why_a_node_cannot_be_reached(raised, reason):
     assert why_unreached(raised) == reason
 
 
-def refused(table: Table, steps: Any, *answers: object, late: float = 0.0) -> RedlockError:
-    """What the steps raise."""
-    with pytest.raises(RedlockError) as caught:
-        table.talk(steps, *answers, late=late)
-    return caught.value
-
-
-@pytest.mark.parametrize(
-    ("answers", "late", "code"),
-    [
-        ([NO], 0.0, ReasonCode.HELD),
-        ([LOST], 0.0, ReasonCode.NO_MAJORITY),
-        ([5], 20.0, ReasonCode.GRANTED_TOO_LATE),
-        ([[5, 6, 7], LOST], 0.0, ReasonCode.FENCE_UNKNOWN),
-    ],
-)
-def test_why_an_attempt_fails(answers, late, code):
-    """Each ending of ``acquire``, and of ``adopt`` where the handle is still good."""
-    table = Table(3)
-    error = refused(table, table.acquire(), *answers, late=late)
-    assert error.code == code
-    if isinstance(error, NodesUnavailable):
-        again = refused(table, adoption(table), *answers, late=late)
-        assert again.code == ReasonCode.STILL_ADOPTABLE
-        assert isinstance(again.data["cause"], Reason)
-        assert again.data["cause"].code is code
-        assert again.reason == (
-            f"{error.reason}; the handle can still be adopted, until its ttl is over"
-        )
-
-
 def adoption(table: Table) -> Any:
     """Steps to adopt."""
     target = table.policy.target(["a"])
     return acquire.adopt(table.policy, target, old="f" * 32, label="me", ttl=10)
 
 
-def test_why_an_adoption_fails():
-    """Too late; or several adopt at the same time."""
-    table = Table(3)
-    assert refused(table, adoption(table), GONE).code == ReasonCode.TOO_LATE_TO_ADOPT
-    split = [5, Held(owner="a"), Held(owner="b")]
-    error = refused(table, adoption(table), *[split, 0] * 4)
-    assert (type(error), error.code) == (LockTaken, ReasonCode.ADOPTED_BY_SEVERAL)
+def prolonging(table: Table) -> Any:
+    """Steps to extend."""
+    return extend(table.policy, table.grant(), ttl=10)
+
+
+def prolonging_late(table: Table) -> Any:
+    """Steps to extend a lease that is over: nobody is asked."""
+    steps = extend(table.policy, table.grant(), ttl=10)
+    table.now += 20
+    return steps
+
+
+ADOPTED = [[5, Held(owner="a"), Held(owner="b")], 0] * 4
 
 
 @pytest.mark.parametrize(
-    ("answer", "late", "code"),
+    ("steps", "answers", "late", "code", "cause"),
     [
-        (NO, 0.0, ReasonCode.DENIED),
-        (LOST, 0.0, ReasonCode.NOT_EXTENDED),
-        (1, 20.0, ReasonCode.OVER_BEFORE_EXTENDED),
+        (Table.acquire, [NO], 0.0, ReasonCode.HELD, None),
+        (Table.acquire, [LOST], 0.0, ReasonCode.NO_MAJORITY, None),
+        (Table.acquire, [5], 20.0, ReasonCode.GRANTED_TOO_LATE, None),
+        (Table.acquire, [[5, 6, 7], LOST], 0.0, ReasonCode.FENCE_UNKNOWN, None),
+        (adoption, [LOST], 0.0, ReasonCode.STILL_ADOPTABLE, ReasonCode.NO_MAJORITY),
+        (adoption, [5], 20.0, ReasonCode.STILL_ADOPTABLE, ReasonCode.GRANTED_TOO_LATE),
+        (adoption, [[5, 6, 7], LOST], 0.0, ReasonCode.STILL_ADOPTABLE, ReasonCode.FENCE_UNKNOWN),
+        (adoption, [GONE], 0.0, ReasonCode.TOO_LATE_TO_ADOPT, None),
+        (adoption, ADOPTED, 0.0, ReasonCode.ADOPTED_BY_SEVERAL, None),
+        (prolonging, [NO], 0.0, ReasonCode.DENIED, None),
+        (prolonging, [LOST], 0.0, ReasonCode.NOT_EXTENDED, None),
+        (prolonging, [1], 20.0, ReasonCode.OVER_BEFORE_EXTENDED, None),
+        (prolonging_late, [], 0.0, ReasonCode.OVER_BEFORE_ASKED, None),
     ],
 )
-def test_why_a_lease_is_not_extended(answer, late, code):
-    """A majority denies it, too few nodes answer, or they answer too late."""
+def test_why_a_request_fails(steps, answers, late, code, cause):
+    """Each ending of an attempt, an adoption and an extension, with what it was caused by."""
     table = Table(3)
-    steps = extend(table.policy, table.grant(), ttl=10)
-    error = refused(table, steps, answer, late=late)
+    with pytest.raises(RedlockError) as caught:
+        table.talk(steps(table), *answers, late=late)
+    error = caught.value
     assert error.code == code
-    gone = because(ReasonCode.GONE) if answer == NO else None
-    assert answer == LOST or {vote.reason for vote in error.votes} == {gone}
-
-
-def test_why_a_lease_that_is_over_is_not_extended():
-    """Nobody is asked."""
-    table = Table(3)
-    grant = table.grant()
-    table.now += 20
-    error = refused(table, extend(table.policy, grant, ttl=10))
-    assert (error.code, table.asked) == (ReasonCode.OVER_BEFORE_ASKED, [])
+    if cause:
+        assert isinstance(error.data["cause"], Reason)
+        assert error.data["cause"].code == cause
+        assert error.reason.endswith("; the handle can still be adopted, until its ttl is over")
+    if code == ReasonCode.DENIED:
+        assert {vote.reason for vote in error.votes} == {because(ReasonCode.GONE)}
+    if code == ReasonCode.OVER_BEFORE_ASKED:
+        assert table.asked == []
 
 
 NUMBERS = count()
@@ -502,30 +475,6 @@ def surveyed(*nodes: NodeReport) -> Report:
 
 UP = NodeReport("a", heard=True, voting=True)
 DOWN = NodeReport("a", heard=False, voting=False, reason=because(ReasonCode.DOWN))
-
-
-@pytest.mark.parametrize(
-    ("states", "health", "code", "said"),
-    [
-        ([UP, UP, UP], Health.OK, ReasonCode.HEALTHY, "healthy (3 of 3 nodes vote, 2 are needed)"),
-        (
-            [UP, UP, DOWN],
-            Health.DEGRADED,
-            ReasonCode.DEGRADED,
-            "degraded (2 of 3 nodes vote, 2 are needed)",
-        ),
-        (
-            [UP, DOWN, DOWN],
-            Health.NO_MAJORITY,
-            ReasonCode.NO_LOCK,
-            "no majority, no lock can be taken (1 of 3 nodes vote, 2 are needed)",
-        ),
-    ],
-)
-def test_a_survey_sums_up(states, health, code, said):
-    """The health, as a code and as a sentence."""
-    found = surveyed(*states)
-    assert (found.health, found.summary.code, str(found.summary)) == (health, code, said)
 
 
 def test_a_survey_advises():

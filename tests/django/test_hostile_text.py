@@ -13,11 +13,10 @@ from django.utils.safestring import mark_safe
 from django_redlock.core.reasons import printable
 from django_redlock.nodes.memory import MemoryNodes
 from tests.support.hostile import HOSTILE
-from tests.support.looked_at import A, put, stop_clocks
+from tests.support.looked_at import A, put, status, stop_clocks
 
 from .test_admin import browser, harmless, look
 from .test_admin import rows as rows_of_the_page
-from .test_status import status
 from .test_template_tag import render
 
 Place: TypeAlias = Callable[..., None]

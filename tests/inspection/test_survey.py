@@ -1,26 +1,22 @@
-import enum
 import importlib
 import time
-from contextlib import ExitStack, closing, contextmanager
 
 import pytest
-from django.test import override_settings
 
 from django_redlock import conf
 from django_redlock.backend import Backend
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Command, Vote
-from django_redlock.core.reasons import ReasonCode, because, printable
-from django_redlock.inspection import Health
-from django_redlock.inspection.survey import BATCH, LockStatus, survey
-from django_redlock.locks.template import LockTemplate
+from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.inspection.survey import BATCH, LockStatus, Wanted, survey
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
-from tests.support.servers import software
+from tests.inspection.states import STATES
+from tests.support.looked_at import A, clients
 
 SURVEYS = importlib.import_module("django_redlock.inspection.survey")  # its name is a function's
 NOW = 1_000_000_000  # milliseconds
 TOO_LATE = because(ReasonCode.NO_ANSWER, seconds=0.05)
-A, B = "a" * 32, "b" * 32
+EVERYONE = frozenset(range(5))
 
 
 class Deployment:
@@ -38,10 +34,6 @@ class Deployment:
             if index:
                 node.held[name] = NOW + (left or 1) * 1000
 
-    def lock(self, name: str, **options):
-        """Lock by the front door."""
-        return LockTemplate(lambda _: self.backend)(name, renew=False, **options)
-
     def survey(self, *names: str, **options):
         """Look."""
         return survey(self.backend, names, **options)
@@ -58,134 +50,69 @@ def nodes() -> Deployment:
     return Deployment()
 
 
-class Kinds(str, enum.Enum):  # noqa: UP042 - one text in an f-string, and another in itself
-    """What names may be made of."""
-
-    A = "a"
-
-
-def test_a_name_that_is_an_enums_member_is_found(nodes):
-    """Key and index have the same name, the one that an f-string makes."""
-    with nodes.lock(Kinds.A) as lease:
-        assert nodes.only().name == lease.name == str(Kinds.A)
-
-
-def test_a_held_lock_tells_who_where_and_for_how_long(nodes):
-    """A lock taken through the front door is held on all nodes, by its label, with its fence."""
-    lease = nodes.lock("invoice:42", ttl=30).acquire()
-    held = nodes.only()
-    assert (held.name, held.kind) == ("invoice:42", LockStatus.HELD)
-    assert (held.on, held.of) == (5, 5)
-    assert held.holder == nodes.backend.label()
-    assert held.fence == lease.fence
-    assert (held.lowest, held.highest) == (30, 30)
-    assert len({cell.owner for cell in held.cells if cell}) == 1
-    lease.release()
-    assert nodes.survey().locks == ()
-
-
-def test_no_nonce_in_a_survey(nodes):
-    """What a survey knows, the power to release is not part of."""
-    with nodes.lock("invoice:42") as lease:
-        text = repr(nodes.survey())
-        nonce = lease.grant.nonce
-    assert "invoice:42" in text
-    assert nonce not in text
-    assert nonce[:12] not in text
-
-
-def test_lowest_and_highest_are_of_the_owner(nodes):
-    """The seconds left are the extremes over the nodes that carry the owner's value."""
-    for i, left in enumerate((12, 10, 14)):
-        nodes.put("x", f"{A}:{i}:a", i, left=left)
-    nodes.put("x", f"{B}:9:b", 3, left=99)
-    held = nodes.only()
-    assert (held.lowest, held.highest) == (10, 14)
-    assert held.fence == 2
-    assert [cell and cell.left for cell in held.cells] == [12, 10, 14, 99, None]
-
-
-HELD, PARTIAL, UNCLEAR = LockStatus.HELD, LockStatus.PARTIAL, LockStatus.UNCLEAR
+@pytest.mark.parametrize("state", STATES)
+def test_a_majority_decides_what_a_name_is(memory, state):
+    """One owner has the name, or none has, or nobody can tell; with the extremes of its seconds."""
+    expected = STATES[state]
+    expected.made(memory)
+    report = Wanted(expected.texts, finished=True).survey(conf.backend("default"))
+    (found,) = report.locks
+    assert (found.name, found.kind, found.on, found.of) == (
+        *(expected.name, expected.kind, expected.on, 5),
+    )
+    assert found.holder in {"", expected.holder.partition(" on ")[0]}
+    assert str(found.fence or "") == expected.fence
+    assert [cell is not None for cell in found.cells] == [c[0] not in "?–" for c in expected.cells]
+    low, high = (str(left or "never") for left in (found.lowest, found.highest))
+    assert expected.left in {f"{low} to {high}", low, f"{low} expires", ""}
+    assert report.complete == (len(expected.down) < report.majority)
+    assert report.heard == EVERYONE - {*memory.down}
 
 
 @pytest.mark.parametrize(
-    ("size", "keys", "down", "kind", "on"),
-    [
-        (5, {"a": (0, 1, 2)}, (), HELD, 3),
-        (5, {"a": (0, 1, 2), "b": (3, 4)}, (), HELD, 3),  # what is left on a minority takes nothing
-        (5, {"a": (1, 4)}, (), PARTIAL, 2),
-        (5, {"a": (0, 1), "b": (2, 3), "c": (4,)}, (), LockStatus.SPLIT, 2),
-        (4, {"a": (0, 1)}, (), PARTIAL, 2),  # half of the nodes is no majority
-        (4, {"a": (0, 1, 2)}, (), HELD, 3),
-        (1, {"a": (0,)}, (), HELD, 1),
-        # Nodes that do not reply may decide.
-        (5, {"a": (0, 1, 2)}, (2,), UNCLEAR, 2),
-        (5, {"a": (0, 1, 2), "b": (3, 4)}, (2,), UNCLEAR, 2),
-        (5, {"a": (0, 1, 2), "b": (3, 4)}, (3,), HELD, 3),
-        (5, {}, (0, 1), LockStatus.FREE, 0),
-        (5, {}, (0, 1, 2), UNCLEAR, 0),
-    ],
+    ("size", "on", "kind"),
+    [(4, 2, LockStatus.PARTIAL), (4, 3, LockStatus.HELD), (1, 1, LockStatus.HELD)],
 )
-def test_a_majority_decides(size, keys, down, kind, on):
-    """Of the owners of a name one has a majority, or none has, or nobody can tell."""
+def test_half_of_the_nodes_is_no_majority(size, on, kind):
+    """Two of four hold nothing."""
     nodes = Deployment(size)
-    for label, where in keys.items():
-        nodes.put("x", f"{label * 32}:5:{label}", *where)
-    nodes.group.down = set(down)
-    found = nodes.survey("x")
-    (lock,) = found.locks
-    assert (lock.kind, lock.on, lock.of) == (kind, on, size)
-    assert lock.holder == ("a" if on else "")
-    assert found.complete == (len(down) < found.majority)
-    assert found.heard == frozenset(range(size)) - frozenset(down)
-
-
-def test_resting(nodes):
-    """A name released before its min_hold rests: taken, and owned by nobody."""
-    nodes.lock("x", ttl=5, min_hold=20).acquire().release()
-    resting = nodes.only()
-    assert (resting.kind, resting.on, resting.fence) == (LockStatus.RESTING, 5, None)
-    assert resting.holder == nodes.backend.label()
-    assert 12 < resting.lowest <= 20
+    nodes.put("x", f"{A}:5:a", *range(on))
+    assert nodes.only().kind is kind
 
 
 def test_another_clients_lock_is_found_by_its_name(nodes):
-    """A value of foreign form is in no index; asked for by name it is held, without a number."""
-    nodes.put("x", "some-other-clients-nonce", 0, 1, 2, index=False)
+    """A value of foreign form is in no index."""
+    nodes.put("x", "foreign", 0, 1, 2, index=False)
     assert nodes.survey().locks == ()
-    held = nodes.only("x")
-    assert (held.kind, held.holder, held.fence) == (LockStatus.HELD, "", None)
+    assert nodes.only("x").kind is LockStatus.HELD
 
 
-def test_a_name_in_some_indexes_is_looked_up_on_all_nodes(nodes):
-    """Another client's majority is seen behind our own remains on two nodes."""
-    nodes.put("x", f"{A}:5:a", 0, 1)
-    nodes.put("x", "some-other-clients-nonce", 2, 3, 4, index=False)
-    held = nodes.only()
-    assert (held.kind, held.holder, held.on) == (LockStatus.HELD, "", 3)
+@pytest.mark.parametrize("options", [{}, {"matching": lambda name: name == "x"}])
+def test_a_name_in_few_indexes_is_looked_up_on_all_nodes(nodes, options):
+    """Another client's majority is seen behind our own key on one node, also by a search."""
+    nodes.put("x", f"{A}:5:a", 3)
+    nodes.put("x", "foreign", 0, 1, 2, index=False)
+    (found,) = nodes.survey(**options).locks
+    assert (found.kind, found.on, found.owners[1].label) == (LockStatus.HELD, 3, "a")
 
 
-def test_a_key_that_is_gone_is_skipped(nodes):
-    """The index may name what was deleted by hand; nothing is held then."""
-    nodes.group.nodes[0].held["x"] = NOW + 1000
-    assert nodes.survey().locks == ()
-
-
-def test_names_asked_for(nodes):
-    """Names are looked up in the order given, once each; what nobody holds is free."""
-    nodes.put("b", f"{A}:5:a", 0, 1, 2, 3, 4)
-    found = nodes.survey("b", "a", "b")
-    assert [(lock.name, lock.kind) for lock in found.locks] == [("b", "held"), ("a", "free")]
-    assert found.locks[1].cells == (None,) * 5
+@pytest.mark.parametrize("options", [{}, {"matching": lambda _: True}])
+def test_what_is_released_before_it_is_looked_up_is_not_shown(nodes, options):
+    """A name that an index has, and no node, is not called free."""
+    nodes.put("x", f"{A}:5:a", *range(5))
+    for node in nodes.group.nodes:
+        node.keys.clear()
+    assert nodes.survey(**options).locks == ()
 
 
 def test_more_names_than_go_into_one_question(nodes):
-    """A hundred names are asked for in two questions and answered like one."""
+    """A hundred names are asked for in two questions, and answered in their order, once each."""
     names = [f"n{i}" for i in range(BATCH + 36)]
     nodes.put("n99", f"{A}:5:a", 0, 1, 2, 3, 4)
-    locks = nodes.survey(*names).locks
+    locks = nodes.survey(*names, "n0").locks
     assert [lock.name for lock in locks] == names
-    assert [lock.name for lock in locks if lock.kind is LockStatus.HELD] == ["n99"]
+    assert [lock.name for lock in locks if lock.kind is not LockStatus.FREE] == ["n99"]
+    assert locks[0].cells == (None,) * 5
 
 
 @pytest.mark.parametrize(
@@ -202,18 +129,6 @@ def test_what_cannot_be_asked_for(nodes, names, limit, why):
     """What cannot be locked; and a node reads at most 10,000 names in one go, and at least one."""
     with pytest.raises(ValueError, match=why):
         nodes.survey(*names, limit=limit)
-
-
-def test_truncated(nodes):
-    """Of more locks than the limit, so many are shown, each with all its nodes."""
-    for i in range(3):
-        # Every node has another one first.
-        nodes.put("abc"[i], f"{A}:5:a", *range(5), left=10 + i)
-        nodes.group.nodes[i].held["abc"[i]] = NOW + 1
-    assert not nodes.survey(limit=3).truncated
-    found = nodes.survey(limit=1)
-    assert found.truncated
-    assert [(lock.name, lock.on) for lock in found.locks] == [("a", 5)]
 
 
 @pytest.mark.parametrize(("limit", "truncated"), [(10, True), (24, True), (25, False), (30, False)])
@@ -250,12 +165,6 @@ def test_pages_that_overlap_leave_no_row_out(nodes, monkeypatch):
     assert (len(few.locks), few.truncated) == (15, True)
 
 
-def test_a_lone_bracket_is_a_sign_of_a_name():
-    """Where nothing closes it, it begins no wildcard."""
-    texts = ["a*", "a?", "a[bc]", "[a]", "a[1", "a]", "a][", "a"]
-    assert list(filter(SURVEYS.is_pattern, texts)) == texts[:4]
-
-
 class SlowAtFirst(MemoryNodes):
     """Nodes of which some answer late, as told for each question, and some are not connected."""
 
@@ -278,9 +187,6 @@ class SlowAtFirst(MemoryNodes):
             state if i in self.unconnected | self.down else state._replace(uptime=1.0)
             for i, state in enumerate(super().states())
         ]
-
-
-EVERYONE = frozenset(range(5))
 
 
 @pytest.mark.parametrize(
@@ -321,121 +227,18 @@ def test_a_node_that_falls_silent_between_two_questions_is_down():
     assert found.locks[-1].kind is LockStatus.UNCLEAR
 
 
-class DiesWhileSearched(MemoryNodes):
-    """Nodes of which the first answers no question after its first page of the index."""
-
-    pages = 0
-
-    def ask(self, ask):
-        """Count the pages, and let the node die."""
-        self.pages += ask.command is Command.SURVEY and ask.most > 0
-        if self.pages > 1:
-            self.down = {0}
-        return super().ask(ask)
-
-
-def test_a_node_that_dies_during_a_search_is_down(monkeypatch):
-    """What the other nodes have is found, and the node that stopped answering is not heard."""
-    monkeypatch.setattr(SURVEYS, "PAGE", 2)
-    nodes = Deployment()
-    nodes.group = DiesWhileSearched(nodes.group.nodes)
-    nodes.backend = Backend("default", nodes.group, Policy(size=5))
-    for i in range(5):
-        nodes.put(f"n{i}", f"{A}:5:a", *range(5), left=10 + i)
-    found = nodes.survey(matching=lambda name: name != "n3")
-    assert found.heard == {1, 2, 3, 4}
-    assert [(lock.name, lock.kind, lock.on) for lock in found.locks] == [
-        (f"n{i}", LockStatus.HELD, 4) for i in (0, 1, 2, 4)
-    ]
-    assert not found.truncated
-
-
-def test_a_name_that_is_in_few_indexes_is_found_by_a_search(nodes):
-    """A key that one node alone has is part of what a search finds, with the others' keys."""
-    nodes.put("x", f"{A}:5:a", 3)
-    nodes.put("x", "foreign", 0, 1, 2, index=False)
-    (found,) = nodes.survey(matching=lambda name: name == "x").locks
-    assert (found.kind, found.on, found.owners[1].label) == (LockStatus.HELD, 3, "a")
-
-
-def test_what_a_search_finds_and_is_released_then_is_not_shown(nodes):
-    """A name that the index has, and no node when it is looked up, is not called free."""
-    nodes.put("x", f"{A}:5:a", *range(5))
-    for node in nodes.group.nodes:
-        node.keys.clear()
-    assert nodes.survey(matching=lambda _: True).locks == ()
-    assert nodes.survey().locks == ()
-
-
-@pytest.mark.parametrize(
-    ("value", "number"),
-    [(f"{A}:{'9' * 5000}:x", None), (f"{A}:1795263992757438:x", 1795263992757438)],
-)
-def test_numbers_that_cannot_be_ours(nodes, value, number):
-    """A grant number of five thousand digits is no number, and no error."""
-    nodes.put("x", value, 0, 1, 2)
-    assert nodes.only().fence == number
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("invoice:42 é 日本", "invoice:42 é 日本"),
-        ("<script>[red]", "<script>[red]"),
-        ("a\u202eb", "a\\u202eb"),
-        ("a\x1b[31m\r\n\t\x00", "a\\x1b[31m\\r\\n\\t\\x00"),
-        ("a\u2028\u200b\ud800", "a\\u2028\\u200b\\ud800"),
-    ],
-)
-def test_text_for_people_hides_nothing(text, expected):
-    """What is invisible, moves the cursor or turns the writing is escaped."""
-    assert printable(text) == expected
-
-
 # -- real nodes -----------------------------------------------------------------------------------
-
-
-@contextmanager
-def clients(nodes):
-    """A client of each node."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(closing(node.client())) for node in nodes]
-
-
-def test_real_nodes(redlock_nodes):
-    """On real nodes a survey finds what was locked, and what the nodes say of themselves."""
-    template = LockTemplate(conf.backend)
-    alias = redlock_nodes.settings(NODE_TIMEOUT=10)
-    with override_settings(REDLOCK={"default": alias}), template("invoice:42") as lease:
-        found = survey(conf.backend("default"))
-    assert found.health is Health.OK
-    assert found.heard == EVERYONE
-    (held,) = found.locks
-    assert (held.name, held.kind, held.on) == ("invoice:42", LockStatus.HELD, 5)
-    assert held.fence == lease.fence
-    assert held.lowest is not None
-    assert held.highest is not None
-    assert 0 < held.lowest <= held.highest <= 2
-    for node, embedded in zip(found.nodes, redlock_nodes, strict=True):
-        assert node.label == f"127.0.0.1:{embedded.port}/0"
-        assert node.voting
-        assert node.software == software(embedded)
-        assert node.role == "master"
-        assert node.uptime is not None
-        assert 3 <= node.uptime <= embedded.uptime() + 1
-        assert node.round_trip is not None
-        assert 0 < node.round_trip < 10
-        assert node.guard_left == 0
 
 
 def test_real_nodes_with_strange_keys(patient_nodes):
     """Keys of another type and names that are no UTF-8 are shown, not stumbled over."""
     due = (time.time() + 60) * 1000
+    names: dict[bytes, float] = {b"list": due, b"\xff\x00": due}
     with clients(patient_nodes) as each:
         for client in each[:3]:
             client.rpush("redlock:lock:list", "item")
             client.set(b"redlock:lock:\xff\x00", b"\xfe", px=60_000)
-            client.zadd("redlock:held", {"list": due, b"\xff\x00": due})
+            client.zadd("redlock:held", names)
         found = {lock.name: lock for lock in survey(conf.backend("default")).locks}
         for client in each[:3]:
             client.delete(b"redlock:lock:\xff\x00")

@@ -37,7 +37,7 @@ from django_redlock.locks import atomic
 from django_redlock.locks.atomic import AtomicLock
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
-from django_redlock.transactions import BEGUN, COMMITTED, TransactionUnderLock, end_torn
+from django_redlock.transactions import COMMITTED, TransactionUnderLock, end_torn
 from tests.simulation.mutants import Patch, with_edits
 from tests.support.waiting import eventually
 
@@ -55,7 +55,7 @@ class Failing(Exception):  # noqa: N818 - a stand-in
     """What a body raises."""
 
 
-@pytest.fixture(params=["in memory", "in a file"])
+@pytest.fixture
 def rows(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
@@ -64,7 +64,8 @@ def rows(
 ) -> Iterator[str]:
     """The alias of a database of SQLite, beside five fresh nodes; afterwards both are free."""
     alias = f"rows{next(NUMBERS)}"
-    name = ":memory:" if request.param == "in memory" else str(tmp_path / "rows.sqlite3")
+    in_memory = getattr(request, "param", "") == "in memory"
+    name = ":memory:" if in_memory else str(tmp_path / "rows.sqlite3")
     setting = connections.settings["default"] | {"NAME": name, "OPTIONS": {"timeout": 20}}
     monkeypatch.setitem(connections.settings, alias, setting)
     nodes = [f"memory://atomic-{next(NUMBERS)}" for _ in range(5)]
@@ -75,13 +76,9 @@ def rows(
         assert is_over(alias)
         assert is_free()
         connections[alias].close()
-        if name == ":memory:":
+        if in_memory:
             connections[alias].connection.close()
         del connections[alias]
-
-
-# Several connections need one.
-in_a_file = pytest.mark.parametrize("rows", ["in a file"], indirect=True)
 
 
 def execute(alias: str, sql: str) -> list[Any]:
@@ -120,6 +117,7 @@ def is_over(alias: str) -> bool:
 # -- the order ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("rows", ["in memory", "in a file"], indirect=True)
 def test_the_block_is_a_transaction_under_the_lock(rows):
     """In the block, both are open; when `on_commit` runs, only the lock; afterwards neither."""
     seen = []
@@ -151,7 +149,6 @@ def test_the_transaction_begins_with_the_lock(rows, monkeypatch):
     assert all(seen)
 
 
-@in_a_file
 def test_a_body_that_closes_the_connection_commits_nothing(rows):
     """As in Django's block; the next statement connects again."""
     with redlock(NAME).atomic(rows):
@@ -249,7 +246,6 @@ def test_a_commit_that_fails_releases(rows):
     assert count(rows) == 0
 
 
-@in_a_file
 def test_a_transaction_that_cannot_begin_releases(rows):
     """BEGIN IMMEDIATE beside another writer: the error goes on, and the lock is free."""
     connections[rows].close()
@@ -265,7 +261,6 @@ def test_a_transaction_that_cannot_begin_releases(rows):
         other.rollback()
 
 
-@in_a_file
 def test_a_database_that_is_away_takes_no_lock(rows, monkeypatch):
     """The connection is made before the lock is taken."""
     connections[rows].close()
@@ -274,7 +269,6 @@ def test_a_database_that_is_away_takes_no_lock(rows, monkeypatch):
         entered(redlock(NAME).atomic(rows))
 
 
-@in_a_file
 def test_a_rollback_that_fails_drops_the_connection(rows, monkeypatch):
     """The error of the body goes on, and the server rolls back what has no connection any more."""
     connection = connections[rows]
@@ -309,20 +303,15 @@ def test_a_function_of_on_commit_that_raises(rows):
 # -- inside another transaction -------------------------------------------------------------------
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize("durable", [None, False, True])
 def test_inside_a_transaction_it_is_refused(rows, durable):
     """Of its own database or another one, also with `durable=False`; nothing is taken."""
-    for outer in (transaction.atomic(using=rows), redlock("outer").atomic(rows)):
+    own, other = transaction.atomic(using=rows), transaction.atomic()
+    for outer in (own, other, redlock("outer").atomic(rows)):
         with outer, pytest.raises(RuntimeError, match=r"COMMIT.*ATOMIC_REQUESTS use"):
             entered(redlock(NAME, durable=durable).atomic(rows))
         assert is_free()
-
-
-@pytest.mark.django_db
-def test_another_database_counts(rows):
-    """Its rows would be committed after the release."""
-    with transaction.atomic(), pytest.raises(RuntimeError, match="COMMIT"):
-        entered(redlock(NAME).atomic(rows))
 
 
 @pytest.mark.django_db
@@ -396,58 +385,30 @@ def decorated(lock: AtomicLock, do: Callable[[], object] = bool) -> None:
 
 
 @pytest.mark.parametrize("way", [entered, by_stack, by_test_case, by_hand, decorated])
-def test_every_way_commits_and_releases(rows, way):
-    """One object, several times; the row is there and the lock is held in the block."""
+def test_every_way_rolls_back_and_releases(rows, way):
+    """When the body raises, and when its lease is over; else it commits. One object serves all."""
     lock = redlock(NAME).atomic(rows)
 
-    def do() -> None:
+    def write() -> Lease:
         assert connections[rows].in_atomic_block
         assert not is_free()
         insert(rows)
-
-    for number in (1, 2):
-        way(lock, do)
-        assert is_over(rows)
-        assert is_free()
-        assert count(rows) == number
-
-
-@pytest.mark.parametrize("way", [entered, by_stack, by_hand, decorated])
-def test_every_way_rolls_back_and_releases(rows, way):
-    """When the body raises, and when its lease is over."""
-    lock = redlock(NAME).atomic(rows)
-
-    def fail() -> None:
-        insert(rows)
-        raise Failing
-
-    def lose() -> None:
-        insert(rows)
         lease = current_lease()
         assert lease is not None
-        lease.release()
+        return lease
 
-    for do, error in ((fail, Failing), (lose, LeaseLost)):
+    def fail() -> None:
+        write()
+        raise Failing
+
+    ends = [(fail, Failing), (lambda: write().release(), LeaseLost)]
+    for do, error in [] if way is by_test_case else ends:  # it ends the block without the error
         with pytest.raises(error):
             way(lock, do)
-        assert is_over(rows)
-        assert is_free()
-        assert count(rows) == 0
-
-
-def test_the_fields_of_a_name_are_filled(rows):
-    """As by the lock's own decorator, below which the function keeps its name."""
-
-    @redlock("row:{pk}").atomic(rows)
-    def change(pk: int) -> bool:
-        """Change it."""
-        insert(rows)
-        return is_free(f"row:{pk}")
-
-    assert change(7) is False
-    assert is_free("row:7")
-    assert (change.__name__, change.__doc__) == ("change", "Change it.")
-    assert count(rows) == 1
+        assert (is_over(rows), is_free(), count(rows)) == (True, True, 0)
+    for number in (1, 2):
+        way(lock, write)
+        assert (is_over(rows), is_free(), count(rows)) == (True, True, number)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -533,18 +494,6 @@ def test_a_torn_block_is_rolled_back_before_the_next_task(rows, torn):
     lease.release()
 
 
-@in_a_file
-def test_a_torn_block_whose_connection_was_closed(rows, torn):
-    """Django refuses a connection that was closed in a transaction; it is of use again."""
-    lease = torn()
-    connections[rows].close()
-    with pytest.raises(Error):
-        insert(rows)
-    end_torn()
-    assert count(rows) == 0
-    lease.release()
-
-
 def test_only_torn_blocks_of_this_thread_are_rolled_back(rows, torn):
     """Neither one that is at work, nor Django's, nor one of another thread."""
     with redlock(NAME).atomic(rows):
@@ -561,20 +510,6 @@ def test_only_torn_blocks_of_this_thread_are_rolled_back(rows, torn):
     assert not is_over(rows)
     end_torn()
     assert count(rows) == 2
-    lease.release()
-
-
-@pytest.mark.django_db
-def test_a_torn_block_in_a_test_case_is_left_to_it(monkeypatch):
-    """Its savepoint ends with the transaction of the test, which is not rolled back before."""
-    with monkeypatch.context() as patch:
-        patch.setattr(atomic.block_exit, "_leave", lambda *_: None)
-        with redlock(NAME).atomic() as lease:
-            Group.objects.create(name="written")
-    assert lease.torn
-    end_torn()
-    assert Group.objects.filter(name="written").exists()
-    getattr(connections["default"], BEGUN).roll_back()  # for the tests that follow
     lease.release()
 
 
@@ -606,18 +541,6 @@ def test_how_many_interruptions_an_end_survives(rows, monkeypatch, way, interrup
     assert is_over(rows)
     assert count(rows) == (1 if way == "release" else 0)
     lease.release()
-
-
-def test_a_block_by_hand_that_is_forgotten(rows):
-    """Nothing renews its lease, and the next request rolls back."""
-    redlock(NAME, ttl=0.1).atomic(rows).__enter__()
-    insert(rows)
-    gc.collect()
-    assert not is_over(rows)
-    request_started.send(None)
-    assert is_over(rows)
-    assert count(rows) == 0
-    eventually(is_free)
 
 
 def closed_in_a_cycle(rows: str) -> None:
@@ -674,23 +597,6 @@ def test_a_torn_transaction_that_stays_open_is_noticed(rows, torn, monkeypatch):
         lease.release()
 
 
-def test_a_generator_that_is_dropped(rows):
-    """Its block ends where it stood, by the rollback."""
-
-    def writes() -> Iterator[None]:
-        with redlock(NAME).atomic(rows):
-            insert(rows)
-            yield
-
-    generator = writes()
-    next(generator)
-    assert not is_over(rows)
-    del generator
-    gc.collect()
-    assert is_over(rows)
-    assert count(rows) == 0
-
-
 # -- refused --------------------------------------------------------------------------------------
 
 
@@ -744,7 +650,6 @@ def test_a_lock_without_django_has_no_transactions():
     lock.acquire().release()
 
 
-@in_a_file
 def test_a_block_that_ends_in_another_thread_commits_nothing(rows):
     """The transaction belongs to the thread that began it."""
     lock = redlock(NAME).atomic(rows)

@@ -121,19 +121,21 @@ def free() -> Iterator[None]:
 
 @every_way
 @pytest.mark.django_db
-def test_the_transaction_of_a_test_case_does_not_count(way):
-    """In a test that runs in a transaction of its own a lock is taken, durable or not."""
-    for durable in (True, None):
-        way(redlock(NAME, durable=durable))
-
-
-@every_way
-@pytest.mark.django_db
 def test_a_transaction_of_the_code_counts(way):
-    """Inside `atomic` a durable lock is refused, and nothing is taken."""
-    with transaction.atomic(), pytest.raises(RuntimeError, match="COMMIT"):
-        way(redlock(NAME, durable=True))
-    way(redlock(NAME, durable=True))
+    """A durable lock is refused in it, and takes nothing; that of a test case does not count."""
+    template = redlocks["default"].using(durable=True)
+    for lock in (redlock(NAME), template(NAME)):
+        way(lock)
+    with transaction.atomic():
+        for lock in (redlock(NAME, durable=True), template(NAME)):
+            with pytest.raises(RuntimeError, match="COMMIT"):
+                way(lock)
+        way(template(NAME, durable=False))  # it is meant
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", LockInTransactionWarning)
+            with pytest.raises(LockInTransactionWarning):
+                way(redlock(NAME))
+        redlock(NAME, durable=False).acquire().release()
 
 
 @every_async_way
@@ -155,16 +157,6 @@ def test_a_transaction_of_a_coroutine_counts(way):
         assert first <= caught[0].lineno <= first + len(inspect.getsourcelines(way)[0])
 
     asyncio.run(main())
-
-
-@pytest.mark.django_db
-def test_a_template_and_an_alias_may_be_durable():
-    """`using` makes all locks of a template durable, and a lock may say otherwise."""
-    template = redlocks["default"].using(durable=True)
-    with transaction.atomic():
-        with pytest.raises(RuntimeError, match="COMMIT"):
-            template(NAME).acquire()
-        template(NAME, durable=False).acquire().release()
 
 
 def seen() -> tuple[bool, bool, bool, bool]:
@@ -245,16 +237,27 @@ def total() -> int:
     return 1
 
 
+@locked_task(NAME)
+def task() -> int:
+    """Do it under the lock."""
+    return 1
+
+
+CALLS: dict[str, tuple[Callable[[], object], Callable[..., object]]] = {
+    "by the code": (total, total),
+    "by asgiref, as a view": (async_to_sync(sync_to_async(total)), total),
+    "below atomic": (transaction.atomic(total), total),
+    "a task by the code": (task, task),
+    "a task by Celery": (lambda: Celery("x", set_as_current=False).task(task).apply(), task),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
 @pytest.mark.django_db
-def test_a_function_that_django_calls_is_named_itself():
-    """Of a decorated function the line of the function is told, whoever calls it."""
-    handler = sync_to_async(total)  # asgiref calls it, as it calls a view
-
-    def run() -> None:
-        async_to_sync(handler)()
-
-    ((file, lineno),) = places(run)
-    assert (file, lineno) == (__file__, line_of(total, "@redlock"))
+def test_a_decorated_function_is_named_itself(call):
+    """Whoever calls it: the line of its decorator is told, not one of Django or Celery."""
+    run, function = CALLS[call]
+    assert places(run) == [(__file__, line_of(function, "@"))]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -272,16 +275,6 @@ def test_a_view_under_atomic_requests_is_named_itself(monkeypatch):
     ):
         assert Client().post("/").content == b"ran"
     place = (__file__, line_of(view, "@redlock"))
-    assert [(each.filename, each.lineno) for each in caught] == [place]
-
-
-@pytest.mark.django_db
-def test_a_function_below_atomic_is_named_itself():
-    """A decorator in the wrong order opens the transaction."""
-    wrong = transaction.atomic(total)
-    with pytest.warns(LockInTransactionWarning) as caught:
-        wrong()
-    place = (__file__, line_of(total, "@redlock"))
     assert [(each.filename, each.lineno) for each in caught] == [place]
 
 
@@ -308,30 +301,6 @@ def test_a_lease_that_is_adopted_in_a_transaction_warns():
     adopt(redlock.using(durable=False))
 
 
-@locked_task(NAME)
-def task() -> int:
-    """Do it under the lock."""
-    return 1
-
-
-@pytest.mark.django_db
-def test_a_task_that_is_called_in_a_transaction_warns():
-    """Its lock is free before the COMMIT as well."""
-
-    def run() -> None:
-        assert task() == 1
-
-    assert places(run) == [(__file__, line_of(task, "@locked_task"))]
-
-
-@pytest.mark.django_db
-def test_a_task_that_celery_runs_in_a_transaction_is_named_itself():
-    """In eager mode Celery's code lies between the caller and the task."""
-    app = Celery("durable", set_as_current=False)
-    ((file, lineno),) = places(app.task(task).apply)
-    assert (file, lineno) == (__file__, line_of(task, "@locked_task"))
-
-
 @pytest.mark.django_db
 def test_a_line_is_told_once_whatever_it_locks():
     """A thousand names at one line make one warning, and nothing that grows."""
@@ -347,25 +316,6 @@ def test_a_line_is_told_once_whatever_it_locks():
     assert "name:" not in said
     for way_out in (".atomic()", "@single_flight", "non_atomic_requests", "durable=False"):
         assert way_out in said
-
-
-@every_way
-@pytest.mark.django_db
-def test_a_lock_that_may_be_inside_is_taken_silently(way):
-    """`durable=False` says that it is meant."""
-    with transaction.atomic():
-        way(redlock(NAME, durable=False))
-
-
-@every_way
-@pytest.mark.django_db
-def test_a_warning_that_is_an_error_takes_nothing(way):
-    """With `-W error` the lock is refused before a node is asked."""
-    with warnings.catch_warnings(), transaction.atomic():
-        warnings.simplefilter("error", LockInTransactionWarning)
-        with pytest.raises(LockInTransactionWarning):
-            way(redlock(NAME))
-        redlock(NAME, durable=False).acquire().release()
 
 
 @pytest.mark.django_db

@@ -5,6 +5,7 @@ Nodes and connections are made up, and the clock is set by hand; there is no soc
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,7 @@ from django_redlock.nodes.exchange import (
     Exchange,
     Verdict,
 )
+from django_redlock.nodes.node import ConnectAttempt
 
 TIMEOUT = 1.0
 TARGET = Policy(size=5).target(["name"])

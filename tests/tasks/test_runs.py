@@ -25,8 +25,6 @@ from django_redlock import LockTaken, redlock
 from django_redlock.nodes.queue import LocalQueue
 from django_redlock.tasks import Skipped, locked_task
 from django_redlock.tasks import run as module
-from django_redlock.testing import assert_free, taken
-from django_redlock.work.backoff import FOR_A_SLOT
 from tests.celery.desk import hold, is_free, label_of, marked, memory
 from tests.tasks import jobs
 
@@ -67,11 +65,6 @@ def test_a_body_runs_under_the_lock(desk, task):
     assert is_free("report:2024")
 
 
-def test_the_context_of_a_task_is_no_argument(desk):
-    """The key names the second parameter, and the body is given the first."""
-    assert after(desk, jobs.told.enqueue(2024)).return_value == ["report:2024", 1]
-
-
 def test_a_key_of_all_arguments_is_that_of_the_call(desk):
     """However they are written; the context and what this package adds are none of them."""
     seen = [after(desk, jobs.keyless.enqueue(2024)).return_value]
@@ -85,24 +78,6 @@ def test_a_key_of_all_arguments_is_that_of_the_call(desk):
     desk.make_due()
     again = desk.rows(id=put_off.return_value["id"]).get().task_result
     assert after(desk, again).return_value == seen[0]
-
-
-def test_a_body_that_fails_frees_its_key(desk):
-    """Its error is stored as without a lock."""
-    jobs.bodies.append(lambda: 1 / 0)
-    result = after(desk, jobs.skipping.enqueue(2024))
-    assert result.status == FAILED
-    assert result.errors[0].exception_class is ZeroDivisionError
-    assert is_free("report:2024")
-
-
-def test_a_direct_call_is_locked(desk):
-    """As a function it has no message: it is skipped, or raises."""
-    assert jobs.skipping.call(2024) == "report:2024"
-    with hold("report:2024"):
-        assert isinstance(jobs.skipping.call(2024), Skipped)
-        with pytest.raises(LockTaken):
-            jobs.retrying.call(2024)
 
 
 def test_a_task_that_is_called_in_a_run_is_no_message(desk):
@@ -167,7 +142,7 @@ def test_a_task_without_wait_does_not_wait(desk, monkeypatch, task):
     assert (queued, jobs.log) == ([], [])
 
 
-@pytest.mark.parametrize("task", [jobs.retrying, jobs.awaiting, jobs.told])
+@pytest.mark.parametrize("task", [jobs.retrying, jobs.told])
 def test_a_task_whose_key_is_held_comes_back_later(desk, task):
     """As another one, with the same arguments, later each time; its first says which one."""
     with hold("report:2024"):
@@ -190,21 +165,27 @@ def test_a_task_whose_key_is_held_comes_back_later(desk, task):
     assert is_recorded(first, task)
 
 
-@pytest.mark.parametrize("backend", ["immediate"])
-def test_where_nothing_can_come_back_it_fails(desk, backend):
-    """A task that is done at once is skipped, or fails."""
+def test_where_nothing_can_come_back_it_fails(desk):
+    """A task that is done at once is skipped, or fails; so is a direct call."""
+    retrying, skipping = (
+        task.using(backend="immediate") for task in (jobs.retrying, jobs.skipping)
+    )
     with hold("report:2024"):
-        result = jobs.retrying.using(backend=backend).enqueue(2024)
-        skipped = jobs.skipping.using(backend=backend).enqueue(2024)
+        result = retrying.enqueue(2024)
+        skipped = skipping.enqueue(2024)
+        assert isinstance(jobs.skipping.call(2024), Skipped)
+        with pytest.raises(LockTaken):
+            jobs.retrying.call(2024)
     assert (result.status, result.errors[0].exception_class) == (FAILED, LockTaken)
     assert skipped.return_value["skipped"] is True
-    assert jobs.retrying.using(backend=backend).enqueue(2024).return_value == "report:2024"
+    assert retrying.enqueue(2024).return_value == "report:2024"
+    assert jobs.skipping.call(2024) == "report:2024"
 
 
 # -- a message that is delivered again -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("task", [jobs.skipping, jobs.retrying, jobs.awaiting, jobs.told])
+@pytest.mark.parametrize("task", [jobs.retrying, jobs.awaiting])
 def test_what_has_finished_does_not_run_again(desk, task):
     """And the result that is stored stays."""
     result = after(desk, task.enqueue(2024))
@@ -281,7 +262,7 @@ def test_the_end_of_a_task_inside_of_a_run_ends_that_task_alone(desk):
     assert jobs.log == [2024, 2025]
 
 
-@pytest.mark.parametrize("task", [jobs.skipping, jobs.raising, jobs.retrying])
+@pytest.mark.parametrize("task", [jobs.skipping, jobs.retrying])
 def test_a_copy_that_meets_its_first_run_comes_back(desk, task):
     """Whatever on_conflict says, for the first may yet die; when that has finished, it ends."""
 
@@ -299,30 +280,6 @@ def test_a_copy_that_meets_its_first_run_comes_back(desk, task):
     desk.work()
     assert jobs.log == [2024]
     assert desk.rows(id=waiting.id).get().return_value["skipped"] is True
-
-
-def test_a_copy_runs_when_its_first_run_has_died(desk):
-    """The dead run's name is free after its ttl; then the copy does the work."""
-
-    def killed():
-        raise SystemExit
-
-    worker = Context()
-    jobs.bodies.append(killed)
-    result = jobs.skipping.enqueue(2024)
-    with pytest.MonkeyPatch.context() as patch:  # nobody stores a result, nor ends the run
-        patch.setattr("django_tasks_db.models.DBTaskResult.set_failed", lambda *_: None)
-        patch.setattr(module.DjangoTaskRun, "end", lambda *_, **__: None)
-        worker.run(desk.work)
-    desk.deliver_again(result)
-    assert after(desk, result).return_value["deferred"] is True
-    assert jobs.log == [2024]
-    for node in memory().nodes:  # a ttl later
-        node.keys.clear()
-    desk.make_due()
-    desk.work()
-    assert jobs.log == [2024, 2024]
-    assert is_recorded(result, jobs.skipping)
 
 
 def test_a_result_that_cannot_be_stored_leaves_no_record(desk, monkeypatch):
@@ -460,28 +417,3 @@ def test_settings_that_make_no_sense_are_refused(options, said):
             _ = task_backends["default"]
         with pytest.raises(InvalidTaskBackend):
             task_of(jobs.body)
-
-
-# -- limited ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("task", [jobs.limited, jobs.alimited], ids=["def", "async def"])
-def test_so_many_tasks_of_a_key_run(desk, task):
-    """Beside one holder of two slots, and not beside two."""
-    with taken("tenant:1", limit=1):
-        assert after(desk, task.enqueue(1)).return_value == "tenant:1"
-    with taken("tenant:1", limit=2):
-        result = after(desk, task.enqueue(1))
-        for _ in range(3):  # it comes back soon, however often
-            (waiting,) = desk.rows(status="READY")
-            away = (waiting.run_after - waiting.enqueued_at).total_seconds()
-            assert FOR_A_SLOT / 2 - 0.5 <= away <= FOR_A_SLOT
-            desk.make_due()
-            desk.work()
-    assert result.status == DONE
-    assert result.return_value["deferred"] is True
-    assert jobs.log == [1]
-    desk.make_due()
-    desk.work()
-    assert jobs.log == [1, 1]
-    assert_free("tenant:1", limit=2)

@@ -21,20 +21,15 @@ from django.tasks.backends.base import BaseTaskBackend
 from django.tasks.signals import task_enqueued
 from django.test import override_settings
 from django.utils import timezone
-from django.utils.connection import ConnectionDoesNotExist
 
-from django_redlock import conf, events
+from django_redlock import conf
 from django_redlock.core import completion
-from django_redlock.events import TaskEvent, TaskOutcome
-from django_redlock.tasks import DuplicateTask, backend, locked_task, unmark
+from django_redlock.tasks import DuplicateTask, backend, unmark
 from django_redlock.tasks.checks import check_tasks
-from django_redlock.tasks.run import KEYWORD
-from django_redlock.work import publishing
+from django_redlock.tasks.run import KEYWORD, sent_again
 from django_redlock.work.marks import Mark
-from django_redlock.work.plan import plan_of
 from django_redlock.work.publishing import OutgoingMessage
 from tests.celery.desk import hold, marked, memory
-from tests.simulation.mutants.edits import Edit, with_edits
 from tests.tasks import jobs
 from tests.tasks.conftest import DATABASE, TASKS, unique
 
@@ -50,7 +45,7 @@ def mark_of(task: Any, account: Any = 7) -> set[str]:
 # -- from enqueue to the run -----------------------------------------------------------------------
 
 
-@MODES
+@pytest.mark.parametrize("task", [jobs.finished])
 def test_a_second_task_is_not_enqueued_while_one_waits(desk, task):
     """It is told the result of the first; when that has run, another one is enqueued."""
     first, second = task.enqueue(7), task.enqueue(7)
@@ -77,21 +72,6 @@ def test_a_coroutine_enqueues_no_second_task(desk):
 
     first, second = asyncio.run(both())
     assert (first.id == second.id, desk.rows().count()) == (True, 1)
-
-
-def test_who_enqueues_the_arguments_of_a_result_sends_another_task(desk):
-    """Also those of one that was put off: it is a new message."""
-    first = jobs.started.enqueue(7)
-    with hold("account:7"):
-        desk.work()
-    (put_off,) = desk.rows(status="READY")
-    desk.make_due()
-    desk.work()
-    again = jobs.started.enqueue(7, **put_off.args_kwargs["kwargs"])
-    assert again.kwargs == {}
-    desk.work()
-    assert jobs.log == [7, 7]
-    assert first.id != again.id
 
 
 def test_a_task_for_later_keeps_its_mark_until_then(desk):
@@ -122,24 +102,6 @@ def test_unmark_lets_the_next_one_be_enqueued(desk, task):
 
 
 # -- a duplicate -----------------------------------------------------------------------------------
-
-
-def test_what_a_duplicate_is_told(desk):
-    """By ``on_duplicate``; events have both ids."""
-    seen: list[TaskEvent] = []
-    events.watch_tasks(seen.append)
-    try:
-        ids = [each.enqueue(7).id for each in (jobs.strict, jobs.dropping, jobs.calling)]
-        with pytest.raises(DuplicateTask) as refused:
-            jobs.strict.enqueue(7)
-        assert jobs.dropping.enqueue(7) is None
-        called: Any = jobs.calling.enqueue(7)
-        assert called == [ids[2]]
-    finally:
-        events.unwatch_tasks(seen.append)
-    assert refused.value.task_id == ids[0]
-    assert [each.other_id for each in seen] == ids
-    assert {each.outcome for each in seen} == {TaskOutcome.DUPLICATE}
 
 
 def test_a_first_task_that_is_on_its_way_is_told(desk):
@@ -244,14 +206,6 @@ def test_before_the_commit_a_result_has_the_arguments_of_the_call(desk):
         assert (result.args, result.kwargs) == ([], {"account": 7})
 
 
-def test_another_database_that_there_is_not(desk):
-    """``using`` is checked when it counts."""
-    plan = plan_of(locked_task("x", mode="until_finished", using="other")(lambda: None))
-    assert plan is not None
-    with pytest.raises(ConnectionDoesNotExist, match="no 'other'"):
-        publishing.waits_for_commit(plan, again=False)
-
-
 # -- what goes wrong -------------------------------------------------------------------------------
 
 
@@ -344,17 +298,13 @@ RULES: dict[str, tuple[tuple[Any, str, Any], Any]] = {
         (backend._Ids, "__call__", lambda ids: ids._reserved.get() or ids._make()),
         lambda desk: test_a_receiver_that_enqueues_another_task(desk, jobs.plain),
     ),
-}
-
-
-EDITS: dict[str, tuple[Edit, Any]] = {
     "whatever is enqueued meanwhile has come back": (
-        Edit(backend, "_header_of", "header if given is header else None", "header"),
-        lambda desk, _: test_a_receiver_that_enqueues_another_task(desk, jobs.finished),
+        (backend, "_header_of", lambda _: sent_again.get()),
+        lambda desk: test_a_receiver_that_enqueues_another_task(desk, jobs.finished),
     ),
     "what the arguments say counts": (
-        Edit(backend, "_header_of", "header if given is header else None", "given"),
-        lambda desk, _: test_the_arguments_of_a_task_that_came_back_enqueued_anew(
+        (backend, "_header_of", lambda kwargs: kwargs.get(KEYWORD)),
+        lambda desk: test_the_arguments_of_a_task_that_came_back_enqueued_anew(
             desk, jobs.started, "account:7"
         ),
     ),
@@ -375,14 +325,6 @@ def test_each_rule_is_needed(desk, monkeypatch, rule):
     wanted = inspect.signature(test).parameters
     with pytest.raises((AssertionError, ValueError, IntegrityError)):
         test(desk, **{name: more[name] for name in wanted if name in more})
-
-
-@pytest.mark.parametrize("rule", EDITS)
-def test_each_line_is_needed(desk, monkeypatch, rule):
-    """Without it, the test that is named beside it fails."""
-    edit, test = EDITS[rule]
-    with with_edits(edit), pytest.raises(AssertionError):
-        test(desk, monkeypatch)
 
 
 # -- system checks ---------------------------------------------------------------------------------

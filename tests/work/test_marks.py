@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.db import transaction
 
+from django_redlock import events
 from django_redlock.celery import run as of_celery
 from django_redlock.celery.publishing import same_message
 from django_redlock.core.errors import DuplicateTask
+from django_redlock.core.reasons import ReasonCode
+from django_redlock.events import TaskEvent, TaskOutcome
 from django_redlock.work import publishing
 from django_redlock.work.marks import short_name
 from django_redlock.work.publishing import OutgoingMessage
@@ -59,6 +64,33 @@ def test_while_a_run_holds_the_lock_the_mode_decides(kind: Kind, mode):
     assert seen[0] == set()  # removed before the body began
     assert (seen[1] == first) == (mode == "until_finished")
     assert kind.waiting() == (mode == "until_started")
+
+
+def test_what_a_duplicate_is_told(kind: Kind):
+    """By ``on_duplicate``: an error with the first id, nothing, or what a function returns."""
+    seen: list[TaskEvent] = []
+    given = {
+        "raise": unique(kind, on_duplicate="raise"),
+        "drop": unique(kind, on_duplicate="drop"),
+        "function": unique(kind, on_duplicate=lambda first: SimpleNamespace(id=f"of {first.id}")),
+    }
+    ids = {name: kind.send(task) for name, task in given.items()}
+    events.watch_tasks(seen.append)
+    try:
+        with pytest.raises(
+            DuplicateTask, match=f"the task {ids['raise']} for the same key"
+        ) as said:
+            kind.send(given["raise"])
+        assert kind.send(given["drop"]) == ""
+        assert kind.send(given["function"]) == f"of {ids['function']}"
+    finally:
+        events.unwatch_tasks(seen.append)
+    error = pickle.loads(pickle.dumps(said.value))  # noqa: S301 - our own
+    assert (error.task_id, error.name, error.code) == (
+        *(ids["raise"], "account:1", ReasonCode.ALREADY_QUEUED),
+    )
+    assert [each.other_id for each in seen] == list(ids.values())
+    assert {each.outcome for each in seen} == {TaskOutcome.DUPLICATE}
 
 
 def test_another_task_and_another_key_are_no_duplicates(kind: Kind):
