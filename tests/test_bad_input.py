@@ -887,7 +887,7 @@ from django_redlock import interruption
 from django_redlock.core import acquire, names, protocol
 from django_redlock.leases import context, lease, renewal
 from django_redlock.nodes import address, admission, background, connection, handshake, node
-from django_redlock.nodes import loops, replies, round, scripts, threads
+from django_redlock.nodes import exchange, loops, replies, scripts, threads
 from django_redlock.backend import Backend
 from django_redlock.locks import LockTemplate
 from django_redlock.nodes.group import NodeGroup

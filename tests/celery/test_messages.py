@@ -110,10 +110,11 @@ def test_a_child_killed_before_it_puts_a_message_off_leaves_no_mark(site):
     sent, for else nothing runs for this key until ``queue_ttl`` is over.
     """
     key, queue = new_key(), new_key()
-    with redlock(f"marked:{key}"), site.worker(1, queue, TEST_DIES_BEFORE_SENDING="1"):
+    with redlock(f"marked:{key}"):
         first = marked.rejecting.apply_async((key,), queue=queue)
         (nonce,) = nonces(site, key)
-        eventually(lambda: nonces(site, key) not in ({nonce}, set()), within=GET)  # and is killed
+        with site.worker(1, queue, TEST_DIES_BEFORE_SENDING="1"):  # and is killed
+            eventually(lambda: nonces(site, key) not in ({nonce}, set()), within=GET)
     with site.worker(1, queue):
         assert first.get(timeout=GET) == "done"
         unmarked(site, key)

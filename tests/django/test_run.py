@@ -106,6 +106,14 @@ OTHER_USERS = pytest.mark.skipif(
 Start = Callable[..., subprocess.Popen[str]]
 
 
+@pytest.fixture(autouse=True)
+def hangup() -> Iterator[None]:
+    """What a test starts hears of SIGHUP, also where ``nohup`` has started the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture
 def start(redlock_embedded: EmbeddedNodes, tmp_path: Path) -> Iterator[Start]:
     """Start `redlock_run` with these arguments, against the nodes of the test."""

@@ -95,7 +95,7 @@ def test_no_entry_begins_when_the_time_is_over(tmp_path, capsys):
 )
 def test_an_entry_is_due(tmp_path, days, tested, result, reason):
     """When it did not pass, what it tests has changed, or it was played long ago; or never."""
-    record, played = tmp_path / "record.md", [entry("played", ""), entry("other", "")]
+    record, played = tmp_path / "record.md", [entry("played", "0"), entry("other", "0")]
     date = datetime.now(UTC) - timedelta(days=days)
     told = (tested or nightly.tested(played[0]), "played", "one play", "-", result, "3", "-")
     nightly.write(record, nightly.Row(f"{date:{DATE}}", "abc", *told))
