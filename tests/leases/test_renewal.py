@@ -41,7 +41,7 @@ from django_redlock.nodes.background import end
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from django_redlock.testing import EmbeddedNodes
-from tests.simulation.mutants import Edit, Patch, with_edits
+from tests.simulation.mutants import Patch, with_edits
 from tests.support.waiting import eventually
 
 
@@ -440,8 +440,15 @@ def test_the_watchdog_sleeps_no_longer_than_until_the_deadline(memory, monkeypat
     watchdog: Any = Watchdog()
     slept: list[float] = []
     watchdog._wakeup = SimpleNamespace(sleep=slept.append)
-    late = Edit(RenewalSchedule, "_due_of", "grant.deadline,", f"grant.deadline + {grace},")
-    with with_edits(*[late] * bool(grace)):
+
+    def late(due_of: Callable[..., Any]) -> Callable[..., Any]:
+        def due_later(schedule: RenewalSchedule, lease: Lease, **more: bool) -> Any:
+            due = due_of(schedule, lease, **more)
+            return due._replace(at=due.at + grace * (due.at == lease.grant.deadline))
+
+        return due_later
+
+    with with_edits(Patch(RenewalSchedule, "_due_of", late)):
         watchdog.schedule.add(lease)
         if renew:  # taken, and nobody gives it back
             assert watchdog.schedule.take(lease.renew_at) == ([], [lease])
