@@ -441,14 +441,12 @@ def test_the_watchdog_sleeps_no_longer_than_until_the_deadline(memory, monkeypat
     slept: list[float] = []
     watchdog._wakeup = SimpleNamespace(sleep=slept.append)
 
-    def late(due_of: Callable[..., Any]) -> Callable[..., Any]:
-        def due_later(schedule: RenewalSchedule, lease: Lease, **more: bool) -> Any:
-            due = due_of(schedule, lease, **more)
-            return due._replace(at=due.at + grace * (due.at == lease.grant.deadline))
+    def late(due: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda at, *more, **wait: due(
+            at + grace * (at == lease.grant.deadline), *more, **wait
+        )
 
-        return due_later
-
-    with with_edits(Patch(RenewalSchedule, "_due_of", late)):
+    with with_edits(Patch(renewal, "Due", late)):
         watchdog.schedule.add(lease)
         if renew:  # taken, and nobody gives it back
             assert watchdog.schedule.take(lease.renew_at) == ([], [lease])

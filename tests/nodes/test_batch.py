@@ -205,7 +205,7 @@ def compared_in_part(part: slice) -> Patch:
 
     class Careless(bytes):
         def startswith(self, usual: Any, pos: Any = 0, _: Any = None) -> bool:
-            return self[pos:][part] == usual[part]
+            return bool(self[pos:][part] == usual[part])
 
     return Patch(Connection, "take_in", lambda real: lambda one, data: real(one, Careless(data)))
 
@@ -316,9 +316,9 @@ def grant_of(group: NodeGroup) -> Request:
     return request
 
 
-def a_tick_later(flush: Callable[[Batch], None]) -> Callable[[Batch], None]:
+def a_tick_later(flush: Callable[[Batch], None]) -> Callable[[Batch], object]:
     """What must go before the next request goes behind it."""
-    return lambda batch: asyncio.get_running_loop().call_soon(flush, batch) and None
+    return lambda batch: asyncio.get_running_loop().call_soon(flush, batch)
 
 
 @pytest.mark.parametrize("broken", [None, Patch(Batch, "flush", a_tick_later)])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import select
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from types import SimpleNamespace
@@ -211,7 +210,7 @@ def test_who_reads_the_clock_after_the_look_calls_it_silent(three, clock):
     """Broken: the check above can fail."""
 
     def reads_the_clock(part: Callable[..., None]) -> Callable[..., None]:
-        return lambda link, index, _: part(link, index, time.monotonic())
+        return lambda link, index, _: part(link, index, clock.now)
 
     with with_edits(Patch(Link, "_part_if_silent", reads_the_clock)):
         assert is_down_after_a_pause(three, clock)
