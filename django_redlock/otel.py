@@ -93,8 +93,8 @@ class Instruments:
         self._messages = meter.create_counter(
             "redlock.task.messages", "{message}", "Messages that did not run as they were sent"
         )
-        self._gauge(meter, "redlock.held", "{lease}", "Leases that the process holds", _held)
-        self._gauge(meter, "redlock.waiting", "{waiter}", "Waiters of the process", _waiting)
+        self._gauge(meter, "redlock.held", "{lease}", "Leases that the process holds", _count_held)
+        self._gauge(meter, "redlock.waiting", "{waiter}", "Waiters of the process", _count_waiting)
         self._gauge(meter, "redlock.oldest_hold", "s", "The oldest hold of the process", _oldest)
 
     @property
@@ -200,13 +200,13 @@ def _seconds(meter: Meter, name: str, text: str, bounds: tuple[float, ...]) -> H
         return meter.create_histogram(name, "s", text)
 
 
-def _held() -> dict[Locks, float]:
+def _count_held() -> dict[Locks, float]:
     """Return the leases; what has no template is told of each alias, also if it is none."""
     counts = Counter((lease.backend.alias, lease.template) for lease in watchdog.held())
     return {locks: counts[locks] for locks in {*((alias, "") for alias in backends), *counts}}
 
 
-def _waiting() -> dict[Locks, float]:
+def _count_waiting() -> dict[Locks, float]:
     found: dict[Locks, float] = {}
     for alias, backend in backends.copy().items():
         found[alias, ""] = 0

@@ -51,7 +51,7 @@ def check_tasks() -> list[checks.CheckMessage]:
         if _may_ask():
             _import_tasks()
             _ = current_app.tasks  # makes them
-    return [*_found(), *documented(_without_app(package, before))]
+    return [*_find(), *documented(_without_app(package, before))]
 
 
 def _knows_an_app() -> bool:
@@ -78,7 +78,7 @@ def _without_app(package: str, before: Collection[str]) -> Iterator[checks.Check
 
 def log_checks(**_: Any) -> None:
     """Log what is wrong with the tasks of a worker that starts."""
-    for message in _found():
+    for message in _find():
         if not message.is_silenced():
             logger.log(message.level, "%s: %s %s", message.id, message.msg, message.hint)
 
@@ -136,7 +136,7 @@ def known_locks() -> Iterator[KnownLock]:
         yield from of_names(where, plan.template.alias, plan.names or (), plan.limit)
 
 
-def _found() -> list[checks.CheckMessage]:
+def _find() -> list[checks.CheckMessage]:
     return documented(message for pair in _locked() for message in _risks(*pair))
 
 

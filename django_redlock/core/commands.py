@@ -117,22 +117,22 @@ def slots_left(item: object, count: int) -> SlotsLeft | None:
     return SlotsLeft(tuple(left), reserved)
 
 
-def _gone(node: str, reply: list[Any]) -> Vote | None:
+def _vote_of_gone(node: str, reply: list[Any]) -> Vote | None:
     """Return the vote of a node on which the key is missing or somebody else's."""
     return Vote(node, NO, reason=GONE) if reply[1:] == [b"GONE"] else None
 
 
-def _emptied(node: str, reply: list[Any]) -> Vote | None:
+def _vote_of_emptied(node: str, reply: list[Any]) -> Vote | None:
     """Return the vote of a node that lost its data and was not admitted since."""
     if reply[1:] != [b"EMPTY"]:
         return None
     return Vote(node, Answer.UNKNOWN, reason=EMPTIED, sent=False)
 
 
-def _counted(node: str, request: Request, reply: list[Any]) -> Vote | None:
+def _vote_of_count(node: str, request: Request, reply: list[Any]) -> Vote | None:
     """Return the vote in a reply that is a number of keys, or GONE."""
     if reply[1] != request.done:
-        return _gone(node, reply)
+        return _vote_of_gone(node, reply)
     items = items_of(request, reply, 1)
     return Vote(node, YES) if items and is_count(items[0], request.count) else None
 
@@ -158,7 +158,7 @@ class NamesRequest(Request):
         return len(self.target.keys)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        return _counted(node, self, reply)
+        return _vote_of_count(node, self, reply)
 
 
 # -- taking -----------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class Acquire(NamesRequest):
         if outcome == b"ONCE" and items and (at := grant_number(items.pop())):
             found = self._refused(node, items, RECORDED)
             return found and found._replace(result=at)
-        return _gone(node, reply) or _emptied(node, reply)
+        return _vote_of_gone(node, reply) or _vote_of_emptied(node, reply)
 
     def _refused(self, node: str, items: list[Any], reason: Reason | None) -> Vote | None:
         if len(items) != 4:  # noqa: PLR2004 - as unpacked below
@@ -281,7 +281,7 @@ class Raise(NamesRequest):
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         if reply[1] != self.done:
-            return _gone(node, reply)
+            return _vote_of_gone(node, reply)
         items = items_of(self, reply, 1)
         return Vote(node, YES) if items and grant_number(items[0]) else None
 
@@ -405,7 +405,7 @@ class Heal(NamesRequest):
         )
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        return _counted(node, self, reply) or _emptied(node, reply)
+        return _vote_of_count(node, self, reply) or _vote_of_emptied(node, reply)
 
 
 # -- undoing ----------------------------------------------------------------------------------
@@ -472,7 +472,7 @@ class Rest(NamesRequest):
         return (self.target.held, *self.target.keys), (str(self.rest), *self.target.entries)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        return _with_reason(_counted(node, self, reply[:3]), reply[3:])
+        return _with_reason(_vote_of_count(node, self, reply[:3]), reply[3:])
 
     def later(self, seconds: float) -> Request:
         return replace(self, rest=max(1, self.rest - milliseconds(seconds)))
@@ -523,7 +523,7 @@ class Revoke(NamesRequest):
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         if reply[1] != self.done:
-            return _gone(node, reply)
+            return _vote_of_gone(node, reply)
         items = items_of(self, reply, 1)
         return Vote(node, YES, left=seconds_left(items[0])) if items and is_pttl(items[0]) else None
 
@@ -559,7 +559,7 @@ class Complete(NamesRequest):
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         end = 2 if reply[1] == b"GONE" else len(reply)
-        return _with_reason(_counted(node, self, reply[:end]), reply[end:])
+        return _with_reason(_vote_of_count(node, self, reply[:end]), reply[end:])
 
 
 # -- marking queued tasks ---------------------------------------------------------------------
@@ -630,7 +630,7 @@ class Unmark(Request):
         return (self.index, self.mark), (self.whose,)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        return _counted(node, self, reply)
+        return _vote_of_count(node, self, reply)
 
 
 # -- waiting ----------------------------------------------------------------------------------
@@ -788,7 +788,7 @@ class Memory(Request):
         return (self.fences, self.waits), (str(self.most),)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        if emptied := _emptied(node, reply):
+        if emptied := _vote_of_emptied(node, reply):
             return emptied
         items = items_of(self, reply, 1)
         facts = items[0] if items else None

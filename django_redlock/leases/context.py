@@ -30,8 +30,8 @@ def push(lease: Lease) -> None:
     stack = _stack.get()
     if stack and stack[-1]() is None:  # as nearly always: the last block is over
         stack = stack[:-1]
-    if stack and (not len(stack) & (len(stack) - 1) or _held(stack[-1]) is None):
-        stack = tuple(filter(_held, stack))
+    if stack and (not len(stack) & (len(stack) - 1) or _if_held(stack[-1]) is None):
+        stack = tuple(filter(_if_held, stack))
     _stack.set((*stack, weakref.ref(lease)))
 
 
@@ -54,10 +54,10 @@ def explain_reentry(taken: LockTaken) -> None:
 
 def leases() -> list[Lease]:
     """Return the leases of this thread or task that have not ended, innermost first."""
-    return [lease for each in reversed(_stack.get()) if (lease := _held(each)) is not None]
+    return [lease for each in reversed(_stack.get()) if (lease := _if_held(each)) is not None]
 
 
-def _held(reference: weakref.ref[Lease]) -> Lease | None:
+def _if_held(reference: weakref.ref[Lease]) -> Lease | None:
     """Return the lease, unless it has ended or its block is gone."""
     lease = reference()
     return None if lease is None or lease.ended or lease.torn else lease

@@ -362,16 +362,16 @@ class Lease:
 
     # -- decisions: prolonging ------------------------------------------------------------------
 
-    def renewed(self, outcome: Outcome, asked: float) -> EventKind | None:
+    def take_renewal(self, outcome: Outcome, asked: float) -> EventKind | None:
         """Take in the outcome of a renewal that began at ``asked``; return what is to be told.
 
         An unknown outcome is told once, and the renewal is tried again before the deadline.
         """
         if isinstance(outcome, Grant):
             self._renew_at = asked + self.grant.ttl / RENEWALS
-            return self.extended(outcome)
+            return self.take_extension(outcome)
         self._renew_at = asked + self.grant.ttl / TRIES
-        event = self.extended(outcome)
+        event = self.take_extension(outcome)
         if isinstance(outcome, NodesUnavailable):
             # The end of a loop is no outage: the watchdog's thread renews what the loop leaves.
             ends = any(vote.code == ReasonCode.LOOP_ENDS for vote in outcome.votes)
@@ -379,7 +379,7 @@ class Lease:
                 return EventKind.UNKNOWN
         return event
 
-    def extended(self, outcome: Outcome) -> EventKind | None:
+    def take_extension(self, outcome: Outcome) -> EventKind | None:
         """Take in the outcome of an extension; return what is to be told: EXTENDED, LOST or None.
 
         Other extensions may have ended in the meantime: the latest deadline counts, and one
@@ -529,7 +529,7 @@ class Lease:
             raise outcome
 
     def _hear_extension(self, _: int, outcome: Outcome) -> None:
-        change = self.extended(outcome)
+        change = self.take_extension(outcome)
         if change is EventKind.LOST:
             self.tell_lost()
         elif change is not None:
@@ -537,7 +537,7 @@ class Lease:
 
     def hear_renewal(self, outcome: Outcome, asked: float) -> bool:
         """Take in the outcome of a renewal; return True if the holder must be told of a loss."""
-        change = self.renewed(outcome, asked)
+        change = self.take_renewal(outcome, asked)
         if change is EventKind.EXTENDED:
             self.tell(change)
         elif isinstance(outcome, NodesUnavailable) and change is EventKind.UNKNOWN and self.held:

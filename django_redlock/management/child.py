@@ -126,12 +126,12 @@ class Job:
         self.why = f"{lease.name!r}: the lease was lost, and the command was ended"
         # When the orders are closed, the guardian ends, wherever this process was interrupted.
         self._orders, self._say = _pipe()
-        self._hear, self._told = _pipe()
+        self._hear, self._signals_in = _pipe()
         self._order()
         # The signals of the group are for the command only, and Ctrl-Z does not stop the guardian.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            ends = self._orders.fileno(), self._told.fileno()
+            ends = self._orders.fileno(), self._signals_in.fileno()
             self._guardian = subprocess.Popen(  # noqa: S603 - our own program
                 [*GUARDIAN, *map(str, ends)],
                 stdin=subprocess.DEVNULL,
@@ -146,7 +146,7 @@ class Job:
     def close(self) -> None:
         """Close the pipes."""
         signal.set_wakeup_fd(self._woken_before)
-        for each in (self._orders, self._say, self._hear, self._told):
+        for each in (self._orders, self._say, self._hear, self._signals_in):
             each.close()
 
     def run(self, command: Sequence[str], signals: Signals) -> int | None:
@@ -157,7 +157,9 @@ class Job:
             end, is to be killed or was not started, for its time was over or nobody watches.
         """
         # Python writes the number of each signal to it, also of SIGCHLD: a child ends, or stops.
-        self._woken_before = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
+        self._woken_before = signal.set_wakeup_fd(
+            self._signals_in.fileno(), warn_on_full_buffer=False
+        )
         if not self._may_begin():
             return None
         if os.isatty(1):  # ``| less`` is in our group, and needs the terminal itself

@@ -98,14 +98,14 @@ DENIED_IN_A_SCRIPT: Final = "The user executing the script can't"
 
 def complaint(error: Exception) -> Reason:
     """Return the reason in a node's error reply."""
-    text = _told(error)
+    text = _text_of(error)
     known = ERRORS.get(text.split(" ", 1)[0])
     return because(known) if known else because(ReasonCode.ERROR, text=text[:LONGEST])
 
 
 def turns_away(error: Exception) -> bool:
     """Return whether a node's error reply says that the connection leads to a wrong server."""
-    return _told(error).split(" ", 1)[0] in TURNING_AWAY
+    return _text_of(error).split(" ", 1)[0] in TURNING_AWAY
 
 
 def why_unreached(error: Exception, *, tls: bool = False) -> Reason:
@@ -130,7 +130,7 @@ def why_unreached(error: Exception, *, tls: bool = False) -> Reason:
 
 
 def _as_told(error: Exception) -> Reason:
-    text = _told(error)
+    text = _text_of(error)
     if not text and isinstance(error, exceptions.ResponseError):
         return because(ReasonCode.ERROR, text="")
     known = ERRORS.get(text.split(" ", 1)[0])
@@ -180,7 +180,7 @@ def _of_certificates(error: Exception) -> Reason | None:
     return because(code, text=said)
 
 
-def _told(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     """Return the error's text with its code at the start, as Redis 7.0 and later put it."""
     text = IN_A_SCRIPT.sub("", str(error))
     return f"NOPERM {text}" if text.startswith(DENIED_IN_A_SCRIPT) else text

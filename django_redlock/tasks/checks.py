@@ -23,7 +23,7 @@ def check_tasks() -> list[checks.CheckMessage]:
 
     The backends of development and tests, which run a task at once or never, are not looked at.
     """
-    return documented(message for task, plan in _locked() for message in _found(task, plan))
+    return documented(message for task, plan in _locked() for message in _find(task, plan))
 
 
 def known_locks() -> Iterator[KnownLock]:
@@ -41,7 +41,7 @@ def _locked() -> list[tuple[AnyTask, Plan]]:
     return [(task, plan) for task, plan in plans if plan is not None]
 
 
-def _found(task: AnyTask, plan: Plan) -> Iterator[checks.CheckMessage]:
+def _find(task: AnyTask, plan: Plan) -> Iterator[checks.CheckMessage]:
     name = f"The task {task.module_path}"
     backend = task.get_backend()
     where, kind = f"TASKS[{task.backend!r}]", type(backend).__name__

@@ -29,10 +29,10 @@ MODULES = (
 INTERNAL = {
     Lock: {"ahold", "checked", "durable", "filled", "hold", "left", "of_calls", "transaction"},
     Lease: {
-        *("denied", "disown", "end", "ended", "ending", "expire", "extended", "hear_renewal"),
-        *("held", "lose", "loss", "recording", "renew_at", "renewed", "run_out", "tell"),
+        *("denied", "disown", "end", "ended", "ending", "expire", "hear_renewal", "held"),
+        *("lose", "loss", "phase", "recording", "renew_at", "run_out", "take_extension"),
+        *("take_renewal", "tell", "tell_lost", "tell_once", "told", "torn", "touch", "untold"),
         *("locked", "owned"),  # they say what to write in their place
-        *("tell_lost", "tell_once", "torn", "touch", "untold"),
     },
     LockTemplate: {"options"},
     Report: {"advice", "heard", "summary"},

@@ -89,7 +89,7 @@ def test_a_renewal_moves_the_deadline() -> None:
     """The next one is due a third of a ttl after this one was asked."""
     held = Held()
     held.now += 5
-    assert held.lease.renewed(held.until(START + 16), asked=START + 4) is EventKind.EXTENDED
+    assert held.lease.take_renewal(held.until(START + 16), asked=START + 4) is EventKind.EXTENDED
     assert held.lease.grant.deadline == START + 16
     assert held.lease.remaining() == 11
     assert held.lease.renew_at == START + 4 + TTL / RENEWALS
@@ -98,35 +98,35 @@ def test_a_renewal_moves_the_deadline() -> None:
 def test_a_deadline_never_moves_back() -> None:
     """Of two extensions that overlap, the later deadline counts, in whatever order they end."""
     held = Held()
-    held.lease.extended(held.until(START + 30))
-    held.lease.extended(held.until(START + 20))
+    held.lease.take_extension(held.until(START + 30))
+    held.lease.take_extension(held.until(START + 20))
     assert held.lease.grant.deadline == START + 30
 
 
 def test_an_unknown_renewal_is_told_once_and_tried_again_soon() -> None:
     """The lease lasts until its deadline; a renewal that succeeds ends the silence."""
     held = Held()
-    assert held.lease.renewed(unknown(YES), asked=START + 4) is EventKind.UNKNOWN
+    assert held.lease.take_renewal(unknown(YES), asked=START + 4) is EventKind.UNKNOWN
     assert held.lease.renew_at == START + 4 + TTL / TRIES
-    assert held.lease.renewed(unknown(YES), asked=START + 5) is None
+    assert held.lease.take_renewal(unknown(YES), asked=START + 5) is None
     assert held.lease.held
-    assert held.lease.renewed(held.until(START + 18), asked=START + 6) is EventKind.EXTENDED
-    assert held.lease.renewed(unknown(), asked=START + 10) is EventKind.UNKNOWN
+    assert held.lease.take_renewal(held.until(START + 18), asked=START + 6) is EventKind.EXTENDED
+    assert held.lease.take_renewal(unknown(), asked=START + 10) is EventKind.UNKNOWN
 
 
 def test_an_unknown_renewal_is_not_told_when_an_extension_succeeded_since() -> None:
     """The extension has given the lease what the renewal would have."""
     held = Held()
-    held.lease.extended(held.until(START + 30))
-    assert held.lease.renewed(unknown(), asked=START + 4) is None
+    held.lease.take_extension(held.until(START + 30))
+    assert held.lease.take_renewal(unknown(), asked=START + 4) is None
 
 
 def test_a_majority_that_denies_ends_the_lease() -> None:
     """A minority does not."""
     held = Held()
-    assert held.lease.renewed(denied(NO, YES, UNKNOWN), asked=START + 4) is None
+    assert held.lease.take_renewal(denied(NO, YES, UNKNOWN), asked=START + 4) is None
     assert held.lease.remaining() > 0
-    assert held.lease.renewed(denied(NO, NO, UNKNOWN), asked=START + 5) is EventKind.LOST
+    assert held.lease.take_renewal(denied(NO, NO, UNKNOWN), asked=START + 5) is EventKind.LOST
     assert not held.lease.held
     assert held.lease.remaining() == 0
     assert held.lease.ending().code == ReasonCode.LOST
@@ -138,8 +138,8 @@ def test_a_lease_that_is_over_is_not_revived() -> None:
     held = Held()
     held.pass_deadline()
     later = held.until(START + 60)
-    assert held.lease.renewed(later, asked=START + 4) is EventKind.LOST
-    assert held.lease.extended(later) is None
+    assert held.lease.take_renewal(later, asked=START + 4) is EventKind.LOST
+    assert held.lease.take_extension(later) is None
     assert held.lease.remaining() == 0
     assert held.lease.loss().code == ReasonCode.RAN_OUT
 
@@ -152,7 +152,7 @@ def test_a_lease_runs_out_at_its_deadline_and_once() -> None:
     held = Held()
     held.now = held.lease.grant.deadline - 0.001
     assert not held.lease.run_out()
-    held.lease.extended(held.until(START + 20))
+    held.lease.take_extension(held.until(START + 20))
     held.now = START + 19.999
     assert not held.lease.run_out()
     held.pass_deadline()
@@ -191,9 +191,9 @@ def test_an_end_is_final(phase: Phase, code: ReasonCode) -> None:
     assert held.lease.ending().code == code
     assert not any(held.lease.end(other) for other in (Phase.RELEASED, Phase.GIVEN))
     assert held.lease.phase is phase
-    assert held.lease.renewed(held.until(START + 60), asked=START + 4) is None
-    assert held.lease.renewed(unknown(), asked=START + 4) is None
-    assert held.lease.extended(denied(NO, NO, NO)) is None
+    assert held.lease.take_renewal(held.until(START + 60), asked=START + 4) is None
+    assert held.lease.take_renewal(unknown(), asked=START + 4) is None
+    assert held.lease.take_extension(denied(NO, NO, NO)) is None
     held.pass_deadline()
     assert not held.lease.run_out()
     assert not held.lease.lost
@@ -238,13 +238,13 @@ def test_a_release_proves_a_loss_unless_a_woken_waiter_explains_it(
 def reviving(real: Any) -> Any:
     """Take any new deadline, also when the old one is over."""
 
-    def extended(self: Lease, outcome: Any) -> EventKind | None:
+    def take_extension(self: Lease, outcome: Any) -> EventKind | None:
         if not isinstance(outcome, Grant):
             return real(self, outcome)  # type: ignore[no-any-return]
         self._change(deadline=outcome.deadline)
         return EventKind.EXTENDED
 
-    return extended
+    return take_extension
 
 
 def moving_back(self: Lease, *, deadline: float) -> None:
@@ -278,7 +278,7 @@ def losing_anyway(self: Lease) -> bool:
     ("edit", "proof"),
     [
         (
-            Patch(Lease, "extended", reviving),
+            Patch(Lease, "take_extension", reviving),
             test_a_lease_that_is_over_is_not_revived,
         ),
         (

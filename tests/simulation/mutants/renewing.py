@@ -21,13 +21,13 @@ from .edits import mutant
 def losing_with_any_failure(real: Callable[..., Any]) -> Callable[..., Any]:
     """Lose the lease with any extension that failed."""
 
-    def extended(self: Lease, outcome: Outcome) -> EventKind | None:
+    def take_extension(self: Lease, outcome: Outcome) -> EventKind | None:
         told = real(self, outcome)
         if self.held and not isinstance(outcome, Grant):
             return EventKind.LOST if self.lose() else None
         return told  # type: ignore[no-any-return]
 
-    return extended
+    return take_extension
 
 
 def forgetting_who_was_put_off(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,13 +70,13 @@ def looking_at_the_first_deadline(real: Callable[..., Any]) -> Callable[..., Any
 def renewing_once(real: Callable[..., Any]) -> Callable[..., Any]:
     """Give a lease that was renewed no next turn."""
 
-    def renewed(self: Lease, outcome: Outcome, asked: float) -> EventKind | None:
+    def take_renewal(self: Lease, outcome: Outcome, asked: float) -> EventKind | None:
         told: EventKind | None = real(self, outcome, asked)
         if isinstance(outcome, Grant):
             self._renew_at = math.inf
         return told
 
-    return renewed
+    return take_renewal
 
 
 def unwatched_while_renewed(real: Callable[..., Due]) -> Callable[..., Due]:
@@ -109,7 +109,7 @@ RENEWAL: Final = (
         "A renewal that failed ends the lease.",
         "cut",
         10,
-        (Lease, "extended", losing_with_any_failure),
+        (Lease, "take_extension", losing_with_any_failure),
     ),
     mutant(
         "minority-is-lost",
@@ -145,7 +145,7 @@ RENEWAL: Final = (
         "What was renewed has no next turn.",
         "kept",
         10,
-        (Lease, "renewed", renewing_once),
+        (Lease, "take_renewal", renewing_once),
     ),
     mutant(
         "waits-for-the-nodes",
