@@ -442,9 +442,8 @@ def test_the_watchdog_sleeps_no_longer_than_until_the_deadline(memory, monkeypat
     watchdog._wakeup = SimpleNamespace(sleep=slept.append)
 
     def late(due: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda at, *more, **wait: due(
-            at + grace * (at == lease.grant.deadline), *more, **wait
-        )
+        end = lease.grant.deadline
+        return lambda at, *more, **wait: due(at + grace * (at == end), *more, **wait)
 
     with with_edits(Patch(renewal, "Due", late)):
         watchdog.schedule.add(lease)
