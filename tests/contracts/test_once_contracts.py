@@ -16,6 +16,7 @@ import pytest
 
 from django_redlock import LeaseLost, LockTaken, backend, conf, current_lease, redlock
 from django_redlock.core import completion, hold
+from django_redlock.core.commands import Look
 from django_redlock.core.protocol import Sleep
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.events import Event, EventKind, subscribe, unsubscribe
@@ -23,7 +24,7 @@ from django_redlock.leases.lease import Lease
 from django_redlock.locks import once as once_module
 from django_redlock.locks.once import OnceLock, OnceRun
 from django_redlock.nodes.memory import MemoryNode
-from tests.simulation.mutants import Edit, Patch, with_edits
+from tests.simulation.mutants import Patch, with_edits
 from tests.support.waiting import eventually
 
 from .test_contracts import MAX_TTL, World, is_free, nothing_held, style, world
@@ -280,8 +281,18 @@ def test_a_look_that_takes_a_record_for_a_holder_is_noticed(world, enter, reques
     """A broken variant."""
     if request.node.callspec.params["world"] != "memory":
         pytest.skip("the nodes in memory are broken, and no others")
-    blind = Edit(MemoryNode, "_look", "-2 if done else ", "")
-    with with_edits(blind), pytest.raises(AssertionError, match="not within"):
+
+    def blind(look: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        def looking(node: MemoryNode, request: Look) -> list[Any]:
+            look(node, request)
+            return ["LOOKED", node.pttl(request.target.keys[request.which])]
+
+        return looking
+
+    with (
+        with_edits(Patch(MemoryNode, "_look", blind)),
+        pytest.raises(AssertionError, match="not within"),
+    ):
         unwoken(enter, 2.0)
 
 
@@ -478,8 +489,8 @@ def test_an_end_that_is_interrupted_makes_up_no_loss(world, enter):
 
 
 def test_a_loss_that_is_made_up_is_noticed(world, enter):
-    """A broken variant."""
-    hasty = Edit(Lease, "recording", "(why is not None or not again) and ", "")
+    """Broken: the end does not note that it has begun."""
+    hasty = Patch(Lease, "disown", lambda _: lambda lease: None)
     with with_edits(hasty):
         assert EventKind.LOST in interrupted_behind_the_record(enter)
 

@@ -41,7 +41,7 @@ from django_redlock.nodes.background import end
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from django_redlock.testing import EmbeddedNodes
-from tests.simulation.mutants import Edit, Patch, with_edits
+from tests.simulation.mutants import Patch, with_edits
 from tests.support.waiting import eventually
 
 
@@ -440,8 +440,12 @@ def test_the_watchdog_sleeps_no_longer_than_until_the_deadline(memory, monkeypat
     watchdog: Any = Watchdog()
     slept: list[float] = []
     watchdog._wakeup = SimpleNamespace(sleep=slept.append)
-    late = Edit(RenewalSchedule, "_due_of", "grant.deadline,", f"grant.deadline + {grace},")
-    with with_edits(*[late] * bool(grace)):
+
+    def late(due: Callable[..., Any]) -> Callable[..., Any]:
+        end = lease.grant.deadline
+        return lambda at, *more, **wait: due(at + grace * (at == end), *more, **wait)
+
+    with with_edits(Patch(renewal, "Due", late)):
         watchdog.schedule.add(lease)
         if renew:  # taken, and nobody gives it back
             assert watchdog.schedule.take(lease.renew_at) == ([], [lease])

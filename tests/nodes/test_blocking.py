@@ -6,7 +6,7 @@ import random
 import select
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,7 +19,7 @@ from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.exchange import Exchange
 from django_redlock.nodes.link import Link
 from django_redlock.testing import EmbeddedNodes
-from tests.simulation.mutants import Edit, with_edits
+from tests.simulation.mutants import Patch, with_edits
 from tests.support.links import generally, links_of, overdue, settled
 from tests.support.loops import group_of, idle, keys_on, owing, template, unguarded
 from tests.support.proxy import Proxy
@@ -131,12 +131,27 @@ def test_the_third_of_five_answers_ends_the_waiting(spread, seed):
     assert took >= 3 * STEP
 
 
+def for_one_more(ready: Callable[..., Any]) -> Callable[..., Any]:
+    """Sleep as if one more vote were missing."""
+
+    def sleeping(link: Link, exchange: Exchange, seconds: float) -> Any:
+        exchange.votes_to_quorum += 1
+        return ready(link, exchange, seconds)
+
+    return sleeping
+
+
+def without_the_first(poll_of: Callable[..., Any]) -> Callable[..., Any]:
+    """Sleep for all but one of the nodes that may make the majority."""
+    return lambda link, indexes: poll_of(link, indexes[1:])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("spread", "edit"),
     [
-        ("general", Edit(Link, "_ready", "max(0, needed - 1)", "max(0, needed)")),
-        ("usual", Edit(Link, "_hear_usual", "wanted - 1 :", "wanted:")),
+        ("general", Patch(Link, "_ready", for_one_more)),
+        ("usual", Patch(Link, "_poll_of", without_the_first)),
     ],
     indirect=["spread"],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -11,7 +12,7 @@ from django_redlock import events
 from django_redlock.leases.lease import Lease
 from django_redlock.nodes import link as link_module
 from django_redlock.nodes.link import Link
-from tests.simulation.mutants import Edit, with_edits
+from tests.simulation.mutants import Patch, with_edits
 from tests.support.links import LONG, Held, links_of, overdue, settled, threads_of
 from tests.support.loops import group_of, in_links, keys_on, template
 from tests.support.proxy import Proxy
@@ -67,8 +68,12 @@ def test_locks_go_on_in_the_usual_way_while_a_node_owes_replies(held, general):
 
 def test_a_link_that_is_of_no_use_while_a_node_owes_replies_is_noticed(held, general):
     """The check can fail."""
+
+    def of_no_use(is_usual: Callable[..., bool]) -> Callable[..., bool]:
+        return lambda link, exchange: is_usual(link, exchange) and not link.owing
+
     only_owing(held)
-    with with_edits(Edit(Link, "_is_usual", "self._is_plain", "self._is_plain and not self.owing")):
+    with with_edits(Patch(Link, "_is_usual", of_no_use)):
         held.lease.release()
         locks(held.redlock)
     assert general

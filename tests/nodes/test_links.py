@@ -7,6 +7,7 @@ import math
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -19,12 +20,13 @@ from django_redlock.core.hold import undo
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.quorum import all_heard
 from django_redlock.leases.lease import Lease
+from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.exchange import Exchange
 from django_redlock.nodes.faults import CLOSED
 from django_redlock.nodes.link import Link
 from django_redlock.testing import EmbeddedNodes
 from tests.nodes.odd_node import ODDITIES, QUIET, OddNode
-from tests.simulation.mutants import Edit, with_edits
+from tests.simulation.mutants import Patch, with_edits
 from tests.support.links import (
     LONG,
     NONCE,
@@ -58,11 +60,33 @@ SAMPLE = {  # of what is odd, for the fast tests
     "half of an answer and the end",
     "nothing at all",
 }
-NOT_BEHIND = Edit(Link, "_is_usual", " or self._is_behind(exchange)", "")
-FEWER = Edit(Link, "_is_usual", "len(self.connections) >= exchange.majority", "True")
-ALL_KEPT = Edit(Link, "_is_usual", "map(KEPT, self._here)", "map(KEPT, self._nodes)")
+
+
+def for_fewer(is_usual: Callable[..., bool]) -> Callable[..., bool]:
+    """A link has connections enough, however few."""
+
+    def usual(link: Link, exchange: Exchange) -> bool:
+        exchange.majority = 0
+        return is_usual(link, exchange)
+
+    return usual
+
+
+def for_all_nodes(is_usual: Callable[..., bool]) -> Callable[..., bool]:
+    """What no node has undone counts, also of those that are left out."""
+
+    def usual(link: Link, exchange: Exchange) -> bool:
+        link._here = [*link._nodes]
+        return is_usual(link, exchange)
+
+    return usual
+
+
+NOT_BEHIND = Patch(Link, "_is_behind", lambda _: lambda *_: False)
+FEWER = Patch(Link, "_is_usual", for_fewer)
+ALL_KEPT = Patch(Link, "_is_usual", for_all_nodes)
 # A connection that has ended counts as one on which nothing has come.
-ENDLESS = Edit(Link, "_read_usual", "connection.take_in(data)", "data and connection.take_in(data)")
+ENDLESS = Patch(Connection, "take_in", lambda real: lambda one, data: data and real(one, data))
 
 
 def told(votes: list[Vote]) -> list[tuple[Any, ...]]:
@@ -349,9 +373,7 @@ def test_a_link_that_is_not_looked_at_is_noticed(three):
     """The check can fail: the votes of closed connections are lost."""
     group = group_of(three.urls, LONG)
     end_connections(three, connected(group))
-    with with_edits(
-        Edit(Link, "_read_all", "while ready := self._poll.poll(0)", "while ready := ()")
-    ):
+    with with_edits(Patch(Link, "_read_all", lambda _: lambda _: None)):
         votes = group.ask(grant())
     assert any(vote.code not in ("", "not_waited_for") for vote in votes)
     group.close()

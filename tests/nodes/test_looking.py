@@ -26,10 +26,9 @@ from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.exchange import Exchange
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.link import Link
-from django_redlock.nodes.loops import LoopConnection
-from django_redlock.nodes.node import ConnectAttempt, Node
+from django_redlock.nodes.node import ConnectAttempt
 from django_redlock.testing import EmbeddedNodes
-from tests.simulation.mutants import Edit, with_edits
+from tests.simulation.mutants import Patch, with_edits
 from tests.support.links import asking, connected, generally, grant
 from tests.support.loops import group_of, loop_connections, soon, template
 from tests.support.replays import note_broken
@@ -138,14 +137,6 @@ def test_a_reply_that_comes_while_the_thread_wakes_up_is_a_vote(three, clock):
     assert vote_that_comes_while_the_thread_wakes_up(three, clock).answer is Answer.YES
 
 
-def test_without_a_last_look_that_vote_is_lost(three, clock):
-    """Broken: the check above can fail."""
-    edit = Edit(Link, "_end", "self._read_all()", "pass")
-    with with_edits(edit):
-        vote = vote_that_comes_while_the_thread_wakes_up(three, clock)
-    assert vote.answer is Answer.UNKNOWN
-
-
 def test_after_a_late_poll_with_nothing_the_node_has_its_timeout_again(three, clock):
     """A wait that ended three timeouts late says nothing of the node; the next one does."""
     waited: list[float] = []
@@ -217,8 +208,11 @@ def test_a_thread_that_stops_after_its_last_look_calls_no_node_silent(three, clo
 
 def test_who_reads_the_clock_after_the_look_calls_it_silent(three, clock):
     """Broken: the check above can fail."""
-    edit = Edit(Link, "_end", "(index, now)", "(index, time.monotonic())")
-    with with_edits(edit):
+
+    def reads_the_clock(part: Callable[..., None]) -> Callable[..., None]:
+        return lambda link, index, _: part(link, index, clock.now)
+
+    with with_edits(Patch(Link, "_part_if_silent", reads_the_clock)):
         assert is_down_after_a_pause(three, clock)
 
 
@@ -247,12 +241,6 @@ def silent_after_slow_writes(three: EmbeddedNodes, clock: Clock) -> list[float]:
 def test_silence_counts_from_the_last_write(three, clock):
     """Each write may give up the interpreter, and get it back much later."""
     assert silent_after_slow_writes(three, clock) == [0.0] * 3
-
-
-def test_from_the_beginning_it_counts_the_writes(three, clock):
-    """Broken: the check above can fail."""
-    with with_edits(Edit(Link, "_write_to_all", "exchange.since = time.monotonic()", "pass")):
-        assert max(silent_after_slow_writes(three, clock)) == pytest.approx(3 * TIMEOUT)
 
 
 # -- a new connection beside a silent one ---------------------------------------------------------
@@ -288,13 +276,6 @@ def test_a_late_connection_is_read_before_it_is_closed_for_a_new_one(three):
     assert (vote.answer, is_open) == (Answer.YES, True)
 
 
-def test_who_does_not_read_it_drops_it(three):
-    """Broken: the check above can fail."""
-    with with_edits(Edit(Node, "_welcome", "self._read_stalled(connection.opened)", "pass")):
-        (vote,), is_open = late_one(three)
-    assert (vote.answer, is_open) == (Answer.UNKNOWN, False)
-
-
 def late_one_of_a_loop(three: EmbeddedNodes) -> bool:
     """Whether a loop keeps a late connection whose reply has come, when it gets a new one."""
 
@@ -320,10 +301,3 @@ def late_one_of_a_loop(three: EmbeddedNodes) -> bool:
 def test_a_loop_reads_a_late_connection_before_it_closes_it_for_a_new_one(three):
     """As threads do."""
     assert late_one_of_a_loop(three)
-
-
-def test_a_loop_that_does_not_read_it_drops_it(three):
-    """Broken: the check above can fail."""
-    edit = Edit(LoopConnection, "_opened", "self.read(loop)", "pass")
-    with with_edits(edit):
-        assert not late_one_of_a_loop(three)

@@ -7,18 +7,15 @@ import gc
 import weakref
 from contextlib import closing
 
-import pytest
-
 from django_redlock.nodes.background import PerLoop
-from tests.simulation.mutants import Edit, with_edits
 
 
 class Thing:
     """What a loop has."""
 
 
-def own() -> None:
-    """See that two loops that ask in turns have an object each, and always the same."""
+def test_each_loop_has_its_own() -> None:
+    """Two loops that ask in turns have an object each, and always the same."""
     things = PerLoop(Thing)
     with closing(asyncio.new_event_loop()) as one, closing(asyncio.new_event_loop()) as other:
         first, second = things.of(one), things.of(other)
@@ -27,13 +24,6 @@ def own() -> None:
             assert things.of(one) is first
             assert things.of(one) is first
             assert things.of(other) is second
-
-
-def test_each_loop_has_its_own() -> None:
-    """Whichever asked last."""
-    own()
-    with with_edits(Edit(PerLoop, "of", "last() is loop and", "")), pytest.raises(AssertionError):
-        own()
 
 
 def test_neither_keeps_the_other() -> None:

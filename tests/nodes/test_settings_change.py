@@ -10,15 +10,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from django.test import override_settings
 
 from django_redlock import LockTaken, conf, redlock, redlocks
-from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.loops import Loops
 from django_redlock.testing import EmbeddedNodes
-from tests.simulation.mutants.edits import Edit, with_edits
+from tests.simulation.mutants import Patch, with_edits
 from tests.support.loops import UNDONE, connections, group_of, idle, owing
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
@@ -71,7 +72,7 @@ def test_many_threads_make_each_alias_once(monkeypatch):
 
 def test_threads_that_do_not_wait_for_each_other_are_noticed(monkeypatch):
     """The check can fail."""
-    with with_edits(Edit(conf, "backend", "with _making:", "if True:")):
+    with with_edits(Patch(conf, "_making", lambda _: nullcontext())):
         assert max(made_at_once(monkeypatch, patience=20.0).values()) > 1
 
 
@@ -182,7 +183,7 @@ def test_connections_of_an_event_loop_end_with_the_settings(nodes):
 @pytest.mark.alone
 def test_connections_of_a_loop_that_stay_are_noticed(nodes):
     """The check can fail."""
-    with with_edits(Edit(NodeGroup, "close", "self._loops.close()", "pass")):
+    with with_edits(Patch(Loops, "close", lambda _: lambda _: None)):
         assert loops_connections(nodes, within=0.5) == (1, 1)
 
 

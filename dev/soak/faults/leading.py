@@ -31,7 +31,6 @@ from dev.soak.verdict import Played
 from django_redlock.locks.leader import Leader
 from django_redlock.testing import EmbeddedNodes
 from tests.simulation.mutants import Patch, with_edits
-from tests.simulation.mutants.edits import Edit
 from tests.support.waiting import in_time
 
 if TYPE_CHECKING:
@@ -60,9 +59,21 @@ def releases_early(end: Callable[[Leader], None]) -> Callable[[Leader], None]:
     return early
 
 
-BROKEN: Final[dict[str, tuple[Edit | Patch, ...]]] = {
+def believes_a_flag(_: object) -> Callable[..., bool]:
+    """Ask the flag that a loss raises, and not the lease."""
+
+    def leads(self: Leader, pause: float = 0.0) -> bool:
+        stop = self._stop
+        if pause:
+            stop.wait(pause)
+        return not (self._over or self._lease is None or stop.is_set())
+
+    return leads
+
+
+BROKEN: Final[dict[str, tuple[Patch, ...]]] = {
     "": (),
-    "flag": (Edit(Leader, "leads", "lease.remaining() <= 0", "stop.is_set()"),),
+    "flag": (Patch(Leader, "leads", believes_a_flag),),
     "early": (Patch(Leader, "_end", releases_early),),
 }
 

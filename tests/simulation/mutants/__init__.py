@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .edits import Edit, Mutant, Patch, broken, hunt, with_edits
+from .edits import Mutant, Patch, broken, hunt, with_edits
 from .fencing import FENCES, GUARD
 from .holding import HOLD, LEASE, VOTES
 from .renewing import RENEWAL
@@ -23,4 +23,4 @@ MUTANTS: Final = (
     *REVOKING,
 )
 
-__all__ = ["MUTANTS", "Edit", "Mutant", "Patch", "broken", "hunt", "with_edits"]
+__all__ = ["MUTANTS", "Mutant", "Patch", "broken", "hunt", "with_edits"]

@@ -1,14 +1,7 @@
-"""How a broken variant is made: functions that behave otherwise, while a block runs.
-
-A patch puts another function in the place of one. An edit replaces a text in the source of a
-function, which must be there exactly once: a mutant that no longer fits fails loudly.
-"""
+"""How a broken variant is made: a function that behaves otherwise, while a block runs."""
 
 from __future__ import annotations
 
-import inspect
-import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,16 +10,6 @@ from typing import Any
 from tests.simulation.checker import Violation
 from tests.simulation.kinds import EVERYWHERE, play
 from tests.support.replays import note_broken
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """In the function ``name`` of ``owner``, ``old`` becomes ``new``."""
-
-    owner: Any
-    name: str
-    old: str
-    new: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,45 +62,15 @@ def broken(mutant: Mutant) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def with_edits(*changes: Edit | Patch) -> Iterator[None]:
+def with_edits(*changes: Patch) -> Iterator[None]:
     """Run the block with the changed functions in the places of the real ones."""
-    sources: dict[tuple[Any, str], str] = {}
-    for edit in changes:
-        if isinstance(edit, Patch):
-            continue
-        place = edit.owner, edit.name
-        source = sources.get(place) or _source(vars(edit.owner)[edit.name])
-        if source.count(edit.old) != 1:
-            raise LookupError(f"{edit.name} has {source.count(edit.old)} times: {edit.old}")
-        sources[place] = source.replace(edit.old, edit.new)
     with ExitStack() as stack:
-        for (owner, name), source in sources.items():
-            original = vars(owner)[name]
-            setattr(owner, name, _compiled(name, source, original))
-            note_broken(name)
-            stack.callback(setattr, owner, name, original)
         for each in changes:
-            if isinstance(each, Patch):
-                original = vars(each.owner)[each.name]
-                setattr(each.owner, each.name, each.make(original))
-                note_broken(each.name)
-                stack.callback(setattr, each.owner, each.name, original)
+            original = vars(each.owner)[each.name]
+            setattr(each.owner, each.name, each.make(original))
+            note_broken(each.name)
+            stack.callback(setattr, each.owner, each.name, original)
         yield
-
-
-def _function(original: Any) -> Any:
-    return original.fget if isinstance(original, property) else original
-
-
-def _source(original: Any) -> str:
-    return textwrap.dedent(inspect.getsource(_function(original)))
-
-
-def _compiled(name: str, source: str, original: Any) -> Any:
-    code = compile(source, f"<mutant of {name}>", "exec")  # annotations as in this module
-    made: dict[str, Any] = {}
-    exec(code, vars(sys.modules[_function(original).__module__]), made)  # noqa: S102 - our source
-    return made[name]
 
 
 def hunt(mutant: Mutant, *, worlds: int, first: int = 0) -> tuple[int, Violation] | None:
