@@ -296,7 +296,7 @@ class Connection:
 
     def silent_for(self, now: float) -> float:
         """Return the seconds for which the node has owed a reply and sent none."""
-        if self._unasked:
+        if self._unasked and self.looped:  # it leaves at the end of the loop's tick
             return 0.0
         try:
             since = self.owed[0].since

@@ -295,7 +295,8 @@ class Link:
         """Return whether one more node can be asked, where too few have answered until now."""
         if not self._attempts:
             return False
-        self._read_all()  # it came while this thread was waking up
+        for fileno, _ in self._poll.poll(0):  # it came while this thread was waking up
+            self._read(fileno)
         if not exchange.is_short_of_votes():
             return False
         before = frozenset(self.connections)
