@@ -59,6 +59,7 @@ class Phase(enum.Enum):
 
 HELD: Final = Phase.HELD  # an enum's member costs five times a name
 NOT_ENDED: Final = [HELD]
+END, LOSS, TELLING = "end", "loss", "telling"  # what one call does, of all that try
 ENDINGS: Final = {  # why a lease in this phase is over
     Phase.HELD: ReasonCode.TIME_OVER,
     Phase.RELEASED: ReasonCode.RELEASED,
@@ -234,8 +235,8 @@ class Lease:
     @property
     def lost(self) -> bool:
         """True once the lease is known to have ended against the holder's will."""
-        if self._is_lost or self.phase is not HELD:
-            return self._is_lost
+        if LOSS in self._claims or END in self._claims:
+            return LOSS in self._claims
         return self._pid != os.getpid() or self.backend.policy.clock() >= self.grant.deadline
 
     def remaining(self) -> float:
@@ -327,23 +328,25 @@ class Lease:
     @property
     def held(self) -> bool:
         """Whether the holder has neither let go nor lost it, as far as that was noticed."""
-        return self.phase is HELD and not self._is_lost and self._pid == os.getpid()
+        claims = self._claims
+        return END not in claims and LOSS not in claims and self._pid == os.getpid()
 
     @property
     def ended(self) -> bool:
         """Whether it was released, given away, or belongs to the parent of this process."""
-        return self.phase is not HELD or self._pid != os.getpid()
+        return END in self._claims or self._pid != os.getpid()
 
     @property
     def torn(self) -> bool:
         """Whether what was to release it is gone, such as a block: it is renewed no more."""
         block = self.block
-        return block is not None and block() is None and self.phase is HELD
+        return block is not None and block() is None and END not in self._claims
 
     @property
     def untold(self) -> bool:
         """Whether it is lost and that was not told: an interruption came between."""
-        return self._is_lost and not self.told and self._pid == os.getpid()
+        claims = self._claims
+        return LOSS in claims and TELLING not in claims and self._pid == os.getpid()
 
     @property
     def renew_at(self) -> float:
@@ -358,7 +361,7 @@ class Lease:
             return because(ReasonCode.PARENTS)
         if self._revoked is not None:
             return self._revoked
-        return because(ReasonCode.LOST if self._is_lost else ENDINGS[self.phase])
+        return because(ReasonCode.LOST if LOSS in self._claims else ENDINGS[self.phase])
 
     # -- decisions: prolonging ------------------------------------------------------------------
 
@@ -436,20 +439,16 @@ class Lease:
         return self._claims.setdefault(what, mine) is mine
 
     @property
-    def _is_lost(self) -> bool:
-        return "lose" in self._claims
-
-    @property
     def phase(self) -> Phase:
         """What the holder did with it."""
-        return self._claims.get("end", NOT_ENDED)[0]
+        return self._claims.get(END, NOT_ENDED)[0]
 
     def end(self, phase: Phase) -> bool:
         """Leave the phase HELD for ``phase``; return False if the lease has left it already.
 
         No event is told.
         """
-        if not self._claim("end", phase):
+        if not self._claim(END, phase):
             return False
         if self.schedule is not None:
             self.schedule.forget(self)
@@ -494,7 +493,7 @@ class Lease:
 
     def lose(self) -> bool:
         """Become lost; return False if the lease is lost already, or given away."""
-        return self.phase is not Phase.GIVEN and self._claim("lose")
+        return self.phase is not Phase.GIVEN and self._claim(LOSS)
 
     def loss(self) -> Reason:
         """Return why the lease is lost: it was revoked, ran out, or a majority denied it before."""
@@ -506,11 +505,11 @@ class Lease:
     @property
     def told(self) -> bool:
         """Whether its end was told; nothing is told afterwards."""
-        return "tell" in self._claims
+        return TELLING in self._claims
 
     def tell_once(self) -> bool:
         """Note that the end is told; return False if it was told already."""
-        return self._claim("tell")
+        return self._claim(TELLING)
 
     # -- the steps of threads and tasks ---------------------------------------------------------
 

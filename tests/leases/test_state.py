@@ -265,13 +265,13 @@ def telling_again(real: Any) -> Any:
 
 def ending_again(self: Lease, phase: Phase) -> bool:
     """End a lease, however it has ended."""
-    self._claims["end"] = [phase]
+    self._claims[leases.END] = [phase]
     return True
 
 
 def losing_anyway(self: Lease) -> bool:
     """Lose a lease, to whomever it was given away."""
-    return self._claim("lose")
+    return self._claim(leases.LOSS)
 
 
 @pytest.mark.parametrize(
