@@ -243,6 +243,17 @@ class Exchange(OnWire):
                 left = max(left, min(patience, PATIENCE * self.timeout - waited))
         return left
 
+    def left_to_connect(
+        self, attempts: Mapping[int, ConnectAttempt], listening: ListeningTime
+    ) -> tuple[float, int]:
+        """Return for how many seconds more to wait for a connection, and the index of that node."""
+        waited = listening.waited
+        lefts = (
+            (self.handshake_left(index, waited, listening.silence(each.heard)), index)
+            for index, each in attempts.items()
+        )
+        return max(lefts, default=(0.0, -1))
+
     def next_wait(self, listening: ListeningTime) -> float:
         """Return for how many seconds to wait next; 0: it is enough, or too late.
 
@@ -258,10 +269,9 @@ class Exchange(OnWire):
                 connection.heard = now
             if not connection.fault:  # else the end of it was not heard: an interruption
                 wait = max(wait, self.timeout - connection.silent_for(now))
-        for index, attempt in self.coming.items():
-            silent = listening.silence(attempt.heard)
-            left = self.handshake_left(index, listening.waited, silent)
-            wait = max(wait, listening.part(left) if left > 0 else 0.0)
+        left, _ = self.left_to_connect(self.coming, listening)
+        if left > 0:
+            wait = max(wait, listening.part(left))
         if self.lingering:
             wait = min(wait, self.lingers_until - now)
         longest = PATIENCE * self.timeout + self.request.patience - listening.waited

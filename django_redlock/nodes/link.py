@@ -116,9 +116,8 @@ class Link:
     def drop(self, index: int) -> Connection:
         """Have a connection no more."""
         connection = self.connections.pop(index)
-        if (
-            self._indexes.get(connection.fileno) == index
-        ):  # else it was closed, and a new one has it
+        # Else the connection was closed, and a new one has its number.
+        if self._indexes.get(connection.fileno) == index:
             self._poll.unregister(connection.fileno)
             self._unsent.discard(connection.fileno)
             del self._indexes[connection.fileno]
@@ -265,14 +264,7 @@ class Link:
         while True:
             self._collect(exchange)
             exchange.urgent = urgent()
-            lefts = [
-                (
-                    exchange.handshake_left(index, listening.waited, listening.silence(each.heard)),
-                    index,
-                )
-                for index, each in self._attempts.items()
-            ]
-            left, index = max(lefts, default=(0.0, -1))
+            left, index = exchange.left_to_connect(self._attempts, listening)
             if left <= 0:
                 return
             part, start = listening.part(left), time.monotonic()
@@ -399,12 +391,8 @@ class Link:
 
         None: a node has not said YES, or has kept only some leases.
         """
-        votes, nodes, command, now = (
-            exchange.votes,
-            exchange.nodes,
-            exchange.command,
-            time.monotonic(),
-        )
+        votes, nodes, command = exchange.votes, exchange.nodes, exchange.command
+        now = time.monotonic()
         connections, recvs, usual, late = self.connections, self._recvs, exchange.usual or None, []
         size = ROOM + len(exchange.usual)
         for index in missing:

@@ -584,9 +584,8 @@ class Batch:
         while self.exchanges:
             exchange = self.exchanges[0]
             try:
-                if (
-                    exchange.is_open or exchange.undoing
-                ):  # undoing is never over, as in ``connected``
+                # Undoing is never over, as in ``connected``.
+                if exchange.is_open or exchange.undoing:
                     Batch(self._connections, exchange.start, self._loop).ask(exchange)
             except BaseException:
                 self.exchanges.pop(0)
@@ -631,12 +630,8 @@ class Batch:
                 del usable[index]
         for index in exchange.asked:
             own = self._connections.by_index[index].connection
-            if (
-                index in exchange.touched
-                and exchange.votes[index] is None
-                and own
-                and not own.fault
-            ):
+            wanted = index in exchange.touched and exchange.votes[index] is None
+            if wanted and own and not own.fault:
                 usable[index] = own  # a silent one will do: what is to be undone went there
 
     def _connect(self, exchange: Exchange, index: int) -> None:

@@ -31,7 +31,7 @@ from django_redlock.core.reasons import ReasonCode, because
 from tests.support.alone import Alone
 
 NO = "no"  # somebody has it, everywhere the same
-KEPT = "kept"  # it is reserved for whoever is woken next
+KEPT = "kept"  # the slot is reserved for the waiter that is woken next
 LOST = "lost"  # sent, and never answered
 UNSENT = "unsent"  # refused to connect, or has no vote
 

@@ -132,7 +132,7 @@ def test_a_failed_raise_is_undone_and_refused(
 def test_a_failed_attempt_is_undone_where_it_may_have_been_granted(
     answers: object, nodes: set[int], wakes: bool, error: type[RedlockError]
 ) -> None:
-    """Where it was granted or silent; and wherever it was sent, to wake whoever waits.
+    """Where it was granted or silent; and wherever it was sent, to wake the waiters.
 
     Unless a majority has one living owner, who will wake them, or nothing was heard granted and
     a majority is that owner's to be. Nodes that were not reached are never asked.
@@ -174,7 +174,7 @@ def test_undoing_a_refusal_waits_for_nobody(size: int) -> None:
 def test_who_will_wait_has_the_time_to_hear_every_refusal(
     wait: float, heard: list[object], worth: bool
 ) -> None:
-    """A node that is heard to refuse needs no undoing; who has the names waits for nobody."""
+    """A node that refused needs no undoing; a caller that has the names waits for no node."""
     ask = Table(5).acquire(wait=wait).send(None)
     votes = [vote(i, word) for i, word in enumerate(heard)] + [None] * (5 - len(heard))
     assert ask.decided(votes)

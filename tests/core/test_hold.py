@@ -255,7 +255,7 @@ def test_no_lease_waits_until_others_are_healed() -> None:
 
 
 def test_a_release_goes_to_all_nodes() -> None:
-    """Not just where keys may be: whoever waits may stand at any node."""
+    """Not just where keys may be: a waiter may stand at any node."""
     table = Table(5)
     grant = table.talk(table.acquire(), [5, NO, UNSENT, 5, 5])
     assert grant.touched == {0, 3, 4}
@@ -296,7 +296,7 @@ def test_a_minimal_hold_rests_for_the_remainder() -> None:
 def test_a_release_that_a_woken_waiter_overtook_is_no_loss(
     had: list[object], said: list[tuple[object, int]], lost: bool
 ) -> None:
-    """Whoever we woke may have taken our keys before our release came to them."""
+    """The waiter that we woke may have taken our keys before our release came to them."""
     table = Table(5)
     held = table.grant(votes=[vote(i, word) for i, word in enumerate(had)])
     nodes: Any = MemoryNodes([])

@@ -247,7 +247,7 @@ def test_a_wake_up_opens_the_slot_of_its_list(which):
 
 
 def test_an_interrupted_waiter_passes_its_wake_up_on_to_the_list_of_its_slot():
-    """Its own turn is not used; the slot is reserved for whoever is woken next."""
+    """Its own turn is not used; the slot is reserved for the waiter that is woken next."""
     table, which = SlotTable(5), 2
     steps = table.take(wait=9)
     line = table.until(steps, FULL)

@@ -24,7 +24,6 @@ from django_redlock.backend import Backend, Group
 from django_redlock.core import hold
 from django_redlock.interruption import ThreadWakeup
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.renewal import watchdog
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.node import Node
 from tests.support.loops import in_links, open_files, threads
@@ -136,12 +135,6 @@ class Afterwards:
         return open_files() - sum(
             connection is not None and not connection.fault for connection in idle
         )
-
-
-def in_blocks() -> list[Lease]:
-    """The leases that blocks hold, and that were held by blocks which are gone."""
-    entries = tuple(watchdog.schedule._entries.values())
-    return list({kept for *_, kept in entries if isinstance(kept, Lease) and kept.held})
 
 
 def watched(backend: Backend, told: list[Lease]) -> LockTemplate:

@@ -33,7 +33,7 @@ class Storm:
         self.shared = [redlock(f"storm:{number}", wait=float("inf")) for number in range(NAMES)]
 
     async def rage(self) -> list[str]:
-        """What is wrong afterwards: who hangs, who was not heard, who asked for long."""
+        """What is wrong afterwards: tasks that hang, were not heard, or asked for long."""
         Counted.after.clear()
         ways = (self._block, self._within_time, self._by_hand)
         tasks = [asyncio.ensure_future(self.chance.choice(ways)()) for _ in range(TASKS)]

@@ -111,7 +111,7 @@ def test_a_hung_node_costs_only_the_first_question(three):
 
 
 def test_releases_wait_for_a_node_that_hangs_once(three, monkeypatch):
-    """Who has been silent for longer than a majority took is not waited for by later releases."""
+    """Later releases do not wait for a node that was silent for longer than a majority took."""
     # Seconds that a release waits for a node which was prompt before.
     monkeypatch.setattr(votes, "LEAST_LINGER", 1)
     redlock = template(group := group_of(three.urls, 30))
