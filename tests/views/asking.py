@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import struct
-from pathlib import Path
 from typing import Any
 
 from asgiref.testing import ApplicationCommunicator
@@ -126,22 +124,3 @@ def answer_refusals(api: Any) -> None:
         for name, value in refusal.headers.items():
             answer[name] = value
         return answer
-
-
-def catalogue(where: Path, texts: dict[str, str]) -> None:
-    """Write German translations, as `compilemessages` does."""
-    texts = {"": "Content-Type: text/plain; charset=UTF-8\n"} | texts
-    pairs = sorted((key.encode(), value.encode()) for key, value in texts.items())
-    keys: list[int] = []
-    values: list[int] = []
-    count, body = len(pairs), b""
-    offset = 28 + 16 * count
-    for found, index in ((keys, 0), (values, 1)):
-        for pair in pairs:
-            found += [len(pair[index]), offset + len(body)]
-            body += pair[index] + b"\0"
-    numbers = [0x950412DE, 0, count, 28, 28 + 8 * count, 0, 0, *keys, *values]
-    (where / "de/LC_MESSAGES").mkdir(parents=True)
-    (where / "de/LC_MESSAGES/django.mo").write_bytes(
-        struct.pack(f"<{len(numbers)}I", *numbers) + body
-    )
