@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import Any
 
 from asgiref.testing import ApplicationCommunicator
@@ -35,14 +36,22 @@ def asked(address: str = "/checkout/", method: str = "POST", **more: Any) -> Any
     return request
 
 
+def call(view: Any, request: Any, **arguments: Any) -> Any:
+    """The response of a view, plain or async."""
+    answer = view(request, **arguments)
+    return asyncio.run(answer) if inspect.iscoroutine(answer) else answer
+
+
 def urls(*patterns: Any) -> override_settings:
     """A site of these paths."""
     return override_settings(ROOT_URLCONF=patterns, ALLOWED_HOSTS=["*"], MIDDLEWARE=[])
 
 
-def post(view: Any, address: str = "/", *, raises: bool = True, **headers: str) -> Any:
+def post(
+    view: Any, address: str = "/", route: str | None = None, *, raises: bool = True, **headers: str
+) -> Any:
     """The response to a POST of a site that has this view alone."""
-    with urls(path(address.removeprefix("/"), view)):
+    with urls(path(address.removeprefix("/") if route is None else route, view)):
         return Client(raise_request_exception=raises).post(address, headers=headers)
 
 
