@@ -12,13 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from django_redlock import NodesUnavailable
 from django_redlock.core.protocol import Answer
 from django_redlock.locks.template import LockTemplate
-from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.exchange import Exchange
 from django_redlock.testing import EmbeddedNodes
-from tests.support.links import generally, links_of, overdue, settled
+from tests.support.links import generally, links_of, settled
 from tests.support.loops import group_of, idle, keys_on, owing, template, unguarded
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
@@ -176,15 +174,3 @@ def test_a_release_waits_for_the_prompt_not_for_who_hangs_beside_them(spread, mo
     eventually(lambda: not thread.is_alive(), within=LATE)
     assert time.monotonic() - start >= 0.2
     assert owing(spread.known) == as_written(spread, [0, 0, 0, 0, 1])
-
-
-def test_a_socket_that_is_always_ready_delays_no_end(nodes, monkeypatch):
-    """TLS may want to read before it sends: the socket could take more, and nothing leaves."""
-    redlock = template(group := group_of(nodes.urls, 2 * LATE))
-    lease = redlock("ready").acquire()
-    with generally(), monkeypatch.context() as patch:
-        patch.setattr(Connection, "flush", lambda _: False)
-        overdue(group, 0, 0.3)
-        with pytest.raises(NodesUnavailable):
-            lease.extend()
-    lease.release()

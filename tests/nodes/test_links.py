@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import threading
 import time
 from contextlib import closing, nullcontext
@@ -39,8 +38,7 @@ from tests.support.links import (
     settled,
     threads_of,
 )
-from tests.support.loops import group_of, idle, keys_on, owing, template
-from tests.support.proxy import Proxy
+from tests.support.loops import group_of, idle, keys_on, template
 from tests.support.waiting import eventually
 
 SAMPLE = {  # of what is odd, for the fast tests
@@ -259,26 +257,6 @@ def test_a_connection_that_ends_while_it_owes_a_reply_is_not_read_again_and_agai
     eventually(lambda: keys_on(held.nodes) == [[]] * 3)
 
 
-def test_a_late_reply_is_read_with_the_next_request(three):
-    """A grant is enough with a majority; the link that owes the rest serves the next grant."""
-    with Proxy(three[2].port) as proxy:
-        group = group_of([*three.urls[:2], proxy.url], LONG)
-        redlock, link = template(group), connected(group)
-        proxy.holding = 1
-        first = redlock("first").acquire()
-        eventually(lambda: proxy.held == 1)
-        proxy.let_go()
-        eventually(lambda: keys_on(three)[2] == ["redlock:lock:first"])
-        eventually(lambda: settled(link))
-        second = redlock("second").acquire()
-        assert links_of(group) == [link]
-        second.release()
-        first.release()
-        eventually(lambda: owing(group.nodes) == [0] * 3)
-        assert keys_on(three) == [[]] * 3
-        group.close()
-
-
 def test_a_reply_in_the_usual_way_tells_that_the_node_lives(three):
     """The guard of a node that restarts counts from its last reply at the earliest."""
     group = group_of(three.urls, LONG)
@@ -369,24 +347,6 @@ def test_an_event_loop_takes_the_connections_of_a_link(three):
     group.close()
 
 
-def test_a_forked_child_has_no_link(three):
-    """It opens connections of its own, and the parent's go on."""
-    group = group_of(three.urls, LONG)
-    redlock = template(group)
-    lent = connected(group)
-    ids = {each.client for each in lent.connections.values()}
-    child = os.fork()
-    if not child:  # pragma: no cover - counted in another process
-        with redlock("child"):
-            good = lent not in links_of(group)
-        os._exit(0 if good else 1)
-    with redlock("parent"):
-        pass
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert {connection.client for node in group.nodes for connection in idle(node)} == ids
-    group.close()
-
-
 @pytest.mark.parametrize(
     "hinder",
     [
@@ -433,16 +393,6 @@ def test_a_new_connection_may_have_the_number_of_one_that_was_closed(three):
     assert link._indexes[new.fileno] == 1
     with template(group)("number") as lease:
         assert lease.fence > 0
-    group.close()
-
-
-def test_a_request_that_is_long_goes_the_general_way(three):
-    """A socket may not take it at once."""
-    group = group_of(three.urls, LONG)
-    connected(group)
-    with template(group)([f"{'x' * 500}:{number}" for number in range(40)]) as lease:
-        assert lease.remaining() > 0
-    eventually(lambda: keys_on(three) == [[]] * 3)
     group.close()
 
 
