@@ -6,7 +6,6 @@ import asyncio
 import functools
 import select
 import socket
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.loops import LoopConnection
 from django_redlock.testing import EmbeddedNodes
 from tests.support.links import grant
 from tests.support.loops import (
@@ -34,6 +34,7 @@ from tests.support.loops import (
     group_of,
     idle,
     keys_on,
+    loop_connections,
     soon,
     template,
     unguarded,
@@ -332,25 +333,6 @@ def test_a_hung_majority_is_told_in_time(three):
     asyncio.run(main())
 
 
-def test_a_lease_that_another_thread_releases_leaves_no_zombie(three):
-    """A release by a thread stands behind the grant that a hung node has yet to see."""
-    redlock = template(group := group_of(three.urls, 5))
-
-    async def main() -> None:
-        await connect(redlock, group)
-        three.pause(0)
-        lease = await redlock("handed").aacquire()
-        await asyncio.to_thread(lease.release)
-        three.resume(0)
-        await soon(lambda: keys_on(three) == [[]] * 3)
-
-    asyncio.run(main())
-    thread = threading.Thread(target=lambda: redlock("handed").acquire().release())
-    thread.start()
-    thread.join()
-    eventually(lambda: keys_on(three) == [[]] * 3)
-
-
 # -- one node that is late ------------------------------------------------------------------------
 
 
@@ -399,6 +381,33 @@ def test_a_node_that_is_connected_late_is_not_asked_for_a_task_that_was_cancelle
         with closing(node.client()) as client:
             counters.append(client.hlen("redlock:fences"))
     assert counters == [2, 2, 1]  # the mark of the node, and what each name was granted with
+
+
+def test_a_loop_closes_a_connection_soon_after_its_last_reply(late, monkeypatch):
+    """Not only when a node timeout is over, which may be long; and not before the reply."""
+    proxy, group = late
+    redlock, looks, close_idle = template(group), Counter[str](), LoopConnection.close_idle
+
+    def counted(own: LoopConnection) -> bool:
+        looks[own.node.label] += 1
+        return close_idle(own)
+
+    monkeypatch.setattr(LoopConnection, "close_idle", counted)
+
+    async def main() -> None:
+        await connect(redlock, group)
+        own = loop_connections(group)
+        proxy.holding = 1
+        lease = await redlock("name").aacquire()
+        await soon(lambda: proxy.held and not (own[0].connection.owed or own[1].connection.owed))
+        group.close(0)
+        await soon(lambda: looks[own[2].node.label] > 2)
+        assert [each.connection is None for each in own] == [True, True, False]
+        proxy.let_go()
+        await soon(lambda: own[2].connection is None)
+        await lease.arelease()
+
+    asyncio.run(main())
 
 
 def test_a_loop_that_ends_while_it_connects_does_not_suspect_the_node(late):

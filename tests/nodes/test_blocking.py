@@ -6,21 +6,17 @@ import random
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from django_redlock import NodesUnavailable
 from django_redlock.core.protocol import Answer
 from django_redlock.locks.template import LockTemplate
-from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.exchange import Exchange
-from django_redlock.nodes.link import Link
 from django_redlock.testing import EmbeddedNodes
-from tests.simulation.mutants import Patch, with_edits
-from tests.support.links import generally, links_of, overdue, settled
+from tests.support.links import generally, links_of, settled
 from tests.support.loops import group_of, idle, keys_on, owing, template, unguarded
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
@@ -131,38 +127,6 @@ def test_the_third_of_five_answers_ends_the_waiting(spread, seed):
     assert took >= 3 * STEP
 
 
-def for_one_more(ready: Callable[..., Any]) -> Callable[..., Any]:
-    """Sleep as if one more vote were missing."""
-
-    def sleeping(link: Link, exchange: Exchange, seconds: float) -> Any:
-        exchange.votes_to_quorum += 1
-        return ready(link, exchange, seconds)
-
-    return sleeping
-
-
-def without_the_first(poll_of: Callable[..., Any]) -> Callable[..., Any]:
-    """Sleep for all but one of the nodes that may make the majority."""
-    return lambda link, indexes: poll_of(link, indexes[1:])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("spread", "edit"),
-    [
-        ("general", Patch(Link, "_ready", for_one_more)),
-        ("usual", Patch(Link, "_poll_of", without_the_first)),
-    ],
-    indirect=["spread"],
-)
-def test_sleeping_for_too_few_nodes_is_noticed(spread, edit):
-    """The check above fails if one of the nodes that may make the majority is left out."""
-    with with_edits(edit):
-        heard, took = heard_to_acquire(spread, as_written(spread, [1, 2, 3, 4, 5]), late=1.0)
-    assert heard > 3
-    assert took >= 1.0
-
-
 @pytest.mark.parametrize("spread", ["general"], indirect=True)
 def test_a_thread_sleeps_once_for_a_majority_and_once_for_the_rest(spread, monkeypatch):
     """Nodes that answer one after the other do not wake it each; that would cost the more."""
@@ -210,15 +174,3 @@ def test_a_release_waits_for_the_prompt_not_for_who_hangs_beside_them(spread, mo
     eventually(lambda: not thread.is_alive(), within=LATE)
     assert time.monotonic() - start >= 0.2
     assert owing(spread.known) == as_written(spread, [0, 0, 0, 0, 1])
-
-
-def test_a_socket_that_is_always_ready_delays_no_end(nodes, monkeypatch):
-    """TLS may want to read before it sends: the socket could take more, and nothing leaves."""
-    redlock = template(group := group_of(nodes.urls, 2 * LATE))
-    lease = redlock("ready").acquire()
-    with generally(), monkeypatch.context() as patch:
-        patch.setattr(Connection, "flush", lambda _: False)
-        overdue(group, 0, 0.3)
-        with pytest.raises(NodesUnavailable):
-            lease.extend()
-    lease.release()

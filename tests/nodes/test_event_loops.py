@@ -139,26 +139,6 @@ def test_loops_that_come_and_go_leave_nothing(nodes, how):
     eventually(lambda: all_closed(nodes), within=UNDONE, what="nobody is connected")
 
 
-@pytest.mark.slow
-def test_loops_that_follow_each_other_use_the_same_connections(nodes):
-    """A hundred requests, each with a loop of its own, do not connect anew for each.
-
-    Where in a loop a task waits for the other it has one connection more, as a rule to the queue's
-    node; two, while it makes room for the other.
-    """
-    group = group_of(nodes.urls, 20)
-    redlock = template(group)
-    by_run(redlock, "again")
-    with connects(group) as connected:
-        for number in range(100):
-            (by_run if number % 2 else by_async_to_sync)(redlock, "again")
-    assert max(connected) < 10  # and not 50, if either way did
-    with connects(group) as connected:
-        redlock("thread").acquire().release()
-    assert connected == [0] * 3  # a thread after them not at all
-    end(group, nodes)
-
-
 def test_two_loops_at_a_time_exclude_each_other(nodes):
     """Loops of several threads share nothing but the nodes."""
     redlock = template(group := group_of(nodes.urls, 20))

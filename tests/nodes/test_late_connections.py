@@ -166,29 +166,6 @@ def test_a_release_reaches_nodes_that_are_connected_late(far, release, delay):
     eventually(far.free)
 
 
-@pytest.mark.parametrize("release", [by_a_thread, by_a_loop])
-def test_a_release_that_is_lost_with_its_connection_is_put_again(far, release):
-    """The question never reached two nodes; they get it again as soon as the process sees that."""
-    for turn in range(3):
-        lease = far.take(f"lost:{turn}")
-        for proxy in far.proxies:
-            proxy.dropping = 1
-        release(lease)
-        eventually(lambda: [proxy.dropping for proxy in far.proxies] == [0, 0])
-        eventually(lambda: connected(far.redlock) and far.free())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("far", [LONG], ids=["node timeout"], indirect=True)
-def test_a_release_waits_for_nodes_that_are_being_connected(far):
-    """A loop without connections returns when all prompt nodes have freed the name."""
-    lease = far.take("prompt")
-    far.hang_up()
-    far.late(0.05)
-    asyncio.run(lease.arelease())
-    assert far.free()
-
-
 @pytest.mark.parametrize("far", [LONG], ids=["node timeout"], indirect=True)
 @pytest.mark.parametrize("by", ["thread", "task"])
 def test_a_release_stands_behind_its_grant(far, by):

@@ -18,7 +18,6 @@ from django_redlock.nodes import exchange as exchange_module
 from django_redlock.nodes.connection import SentAgain
 from django_redlock.nodes.exchange import Exchange, LateExchanges
 from django_redlock.nodes.faults import CLOSED
-from tests.simulation.mutants import Patch, with_edits
 from tests.support.links import LONG, NONCE, TARGET, connected, grant, release, settled, threads_of
 from tests.support.loops import group_of
 from tests.support.proxy import Proxy
@@ -76,12 +75,6 @@ UNANSWERED = str(ReasonCode.GRANT_UNANSWERED)
 def test_a_heal_goes_to_no_node_that_may_still_grant(three, ending, told):
     """Else one handle could be adopted twice. Where the connection has ended it waits once."""
     assert healed(three, ending) == told
-
-
-def test_a_heal_beside_a_grant_is_noticed(three):
-    """The check can fail."""
-    with with_edits(Patch(LateExchanges, "has", lambda _: lambda *_: False)):
-        assert healed(three, "closed") == ["healed"] * 2
 
 
 def late(number: int, late: LateExchanges, *places: int) -> Exchange:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -12,7 +11,6 @@ from django_redlock import events
 from django_redlock.leases.lease import Lease
 from django_redlock.nodes import link as link_module
 from django_redlock.nodes.link import Link
-from tests.simulation.mutants import Patch, with_edits
 from tests.support.links import LONG, Held, links_of, overdue, settled, threads_of
 from tests.support.loops import group_of, in_links, keys_on, template
 from tests.support.proxy import Proxy
@@ -63,20 +61,6 @@ def test_locks_go_on_in_the_usual_way_while_a_node_owes_replies(held, general):
     locks(held.redlock, 10)
     assert general == []
     assert len(link.connections[2].owed) == 2 + 2 * 20
-    assert held.all_free()
-
-
-def test_a_link_that_is_of_no_use_while_a_node_owes_replies_is_noticed(held, general):
-    """The check can fail."""
-
-    def of_no_use(is_usual: Callable[..., bool]) -> Callable[..., bool]:
-        return lambda link, exchange: is_usual(link, exchange) and not link.owing
-
-    only_owing(held)
-    with with_edits(Patch(Link, "_is_usual", of_no_use)):
-        held.lease.release()
-        locks(held.redlock)
-    assert general
     assert held.all_free()
 
 
@@ -143,22 +127,5 @@ def test_an_undo_that_gets_no_reply_is_sent_again(three):
         three[2].client().set("redlock:lock:late", f"{lease.grant.nonce}:1:late", px=60_000)
         proxy.cut()
         proxy.heal()
-        eventually(lambda: keys_on(three) == [[]] * 3)
-        group.close()
-
-
-def test_a_link_that_nobody_attends_to_is_noticed(three, monkeypatch):
-    """The check can fail: without the thread the link owes the reply."""
-    with Proxy(three[2].port) as proxy:
-        group = group_of([*three.urls[:2], proxy.url], LONG)
-        lease = late_over(group, proxy, template(group))
-        offered: list[Any] = []
-        monkeypatch.setattr(
-            threads_of(group).threads, "offer", lambda *args, **_: offered.append(args)
-        )
-        lease.release()
-        assert [args[0] for args in offered] == ["late"]
-        assert links_of(group)[0].is_undoing
-        proxy.let_go()
         eventually(lambda: keys_on(three) == [[]] * 3)
         group.close()

@@ -16,22 +16,19 @@ from typing import Any
 
 import pytest
 
-from django_redlock.core.protocol import Answer, Vote
+from django_redlock.core.protocol import Answer, Command, Vote
 from django_redlock.nodes import background as background_module
 from django_redlock.nodes import connection as connection_module
 from django_redlock.nodes import link as link_module
 from django_redlock.nodes import node as node_module
-from django_redlock.nodes.background import ListeningTime
-from django_redlock.nodes.connection import Connection
+from django_redlock.nodes.connection import Connection, PlainCommand, nobody, packed
 from django_redlock.nodes.exchange import Exchange
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.link import Link
 from django_redlock.nodes.node import ConnectAttempt
 from django_redlock.testing import EmbeddedNodes
-from tests.simulation.mutants import Patch, with_edits
 from tests.support.links import asking, connected, generally, grant
 from tests.support.loops import group_of, loop_connections, soon, template
-from tests.support.replays import note_broken
 from tests.support.wire import Heard
 
 TIMEOUT = 0.05  # seconds, of a clock that stands still
@@ -120,8 +117,8 @@ def asks(group: NodeGroup, *waits: Callable[[Poll, float], bool]) -> Vote:
 # -- a poll that returns late ---------------------------------------------------------------------
 
 
-def vote_that_comes_while_the_thread_wakes_up(three: EmbeddedNodes, clock: Clock) -> Vote:
-    """The kernel says that nothing has come; when the thread goes on, the reply is there."""
+def test_a_reply_that_comes_while_the_thread_wakes_up_is_a_vote(three, clock):
+    """The kernel said that nothing has come; all is read before the node is given up."""
 
     def wakes_up(poll: Poll, seconds: float) -> bool:
         clock.now += seconds + SLICE
@@ -129,12 +126,7 @@ def vote_that_comes_while_the_thread_wakes_up(three: EmbeddedNodes, clock: Clock
         return False
 
     with one(three) as group:
-        return asks(group, wakes_up)
-
-
-def test_a_reply_that_comes_while_the_thread_wakes_up_is_a_vote(three, clock):
-    """Everything that can be read is read before the node is given up."""
-    assert vote_that_comes_while_the_thread_wakes_up(three, clock).answer is Answer.YES
+        assert asks(group, wakes_up).answer is Answer.YES
 
 
 def test_after_a_late_poll_with_nothing_the_node_has_its_timeout_again(three, clock):
@@ -156,26 +148,8 @@ def test_after_a_late_poll_with_nothing_the_node_has_its_timeout_again(three, cl
     assert waited == pytest.approx([TIMEOUT, TIMEOUT])
 
 
-def test_who_gives_up_after_a_late_poll_loses_the_vote(three, clock, monkeypatch):
-    """Broken: the check above can fail."""
-    note_broken("waited_for")
-    monkeypatch.setattr(ListeningTime, "waited_for", lambda *_: None)
-
-    def is_late(_: Poll, seconds: float) -> bool:
-        clock.now += seconds + 3 * TIMEOUT
-        return False
-
-    with one(three) as group:
-        three.pause(0)
-        try:
-            vote = asks(group, is_late)
-        finally:
-            three.resume(0)
-    assert vote.answer is Answer.UNKNOWN
-
-
-def waits_of_who_cannot_send(three: EmbeddedNodes, clock: Clock) -> int:
-    """How often a thread waits where a socket, as of TLS, is ready to send and takes nothing."""
+def test_who_cannot_send_gives_up_after_a_node_timeout(three, clock):
+    """A node that takes nothing is silent, though its socket, as of TLS, is ready to send."""
     waits: list[float] = []
 
     def is_ready(_: Poll, seconds: float) -> bool:
@@ -190,26 +164,35 @@ def waits_of_who_cannot_send(three: EmbeddedNodes, clock: Clock) -> int:
         (connection,) = group.nodes[0]._free
         connection.socket = SimpleNamespace(send=send, recv=connection.socket.recv)  # type: ignore[assignment]
         assert asks(group, *[is_ready] * 100).answer is Answer.UNKNOWN
-    return len(waits)
+    assert len(waits) == 4
 
 
-def test_who_cannot_send_gives_up_after_a_node_timeout(three, clock):
-    """A node that takes nothing is silent, too."""
-    assert waits_of_who_cannot_send(three, clock) == 4
+@pytest.mark.parametrize("by", ["thread", "task"])
+def test_a_node_is_asked_again_after_the_process_stood_still(three, clock, by):
+    """The silence of a node that nobody watched is counted anew, once; then it is silent."""
 
+    async def main(group: NodeGroup) -> list[bool]:
+        loop, (node,), asked = asyncio.get_running_loop(), group.nodes, []
+        (own,) = group._loops._connections.of(loop).by_index
+        node._free[0].send(PlainCommand(Command.BLOCK, b"", packed("BLPOP", "none", 0), nobody))
+        for passed in (0.0, 10 * TIMEOUT, TIMEOUT / 2, TIMEOUT * 0.6):
+            clock.now += passed
+            if by == "task":
+                connection = own.usable(clock.now, loop)
+            elif (connection := node.take(clock.now)) is not None:
+                node.give(connection, clock.now)
+            asked.append(connection is not None and not node.down)
+        return asked
 
-def test_silence_that_begins_with_the_sending_waits_for_long(three, clock, monkeypatch):
-    """Broken: the check above can fail."""
-    note_broken("silent_for")
-    monkeypatch.setattr(Connection, "silent_for", lambda *_: 0.0)
-    assert waits_of_who_cannot_send(three, clock) > 4
+    with one(three) as group:
+        assert asyncio.run(main(group)) == [True, True, True, False]
 
 
 # -- giving a connection back ---------------------------------------------------------------------
 
 
-def is_down_after_a_pause(three: EmbeddedNodes, clock: Clock) -> bool:
-    """Whether a node is called silent by a thread that stops after its last look."""
+def test_a_thread_that_stops_after_its_last_look_calls_no_node_silent(three, clock):
+    """Silence counts up to the look: what came after it was not looked for."""
 
     def stops() -> None:
         clock.now += 2 * TIMEOUT
@@ -227,31 +210,16 @@ def is_down_after_a_pause(three: EmbeddedNodes, clock: Clock) -> bool:
                 poll.register(connection.fileno, select.POLLIN)
             link._poll = poll
             link._end(asked)
-            return bool(group.nodes[2].down_reason)
+            assert not group.nodes[2].down_reason
         finally:
             three.resume(2)
-
-
-def test_a_thread_that_stops_after_its_last_look_calls_no_node_silent(three, clock):
-    """Silence counts up to the look: what came after it was not looked for."""
-    assert not is_down_after_a_pause(three, clock)
-
-
-def test_who_reads_the_clock_after_the_look_calls_it_silent(three, clock):
-    """Broken: the check above can fail."""
-
-    def reads_the_clock(part: Callable[..., None]) -> Callable[..., None]:
-        return lambda link, index, _: part(link, index, clock.now)
-
-    with with_edits(Patch(Link, "_part_if_silent", reads_the_clock)):
-        assert is_down_after_a_pause(three, clock)
 
 
 # -- writing in the usual way ---------------------------------------------------------------------
 
 
-def silent_after_slow_writes(three: EmbeddedNodes, clock: Clock) -> list[float]:
-    """For how long each node seems to have been silent when a slow thread has written to all."""
+def test_silence_counts_from_the_last_write(three, clock):
+    """Each write may give up the interpreter, and get it back much later."""
 
     def slowly(send: Callable[[bytes], int]) -> Callable[[bytes], int]:
         def sending(data: bytes) -> int:
@@ -266,12 +234,7 @@ def silent_after_slow_writes(three: EmbeddedNodes, clock: Clock) -> list[float]:
         slow = [(place, each, slowly(send), epoch) for place, each, send, epoch in ends]
         lent._orders[0] = places, slow
         lent._write_to_all(asking(group, grant()))
-        return [each.silent_for(clock.now) for each in lent.connections.values()]
-
-
-def test_silence_counts_from_the_last_write(three, clock):
-    """Each write may give up the interpreter, and get it back much later."""
-    assert silent_after_slow_writes(three, clock) == [0.0] * 3
+        assert [each.silent_for(clock.now) for each in lent.connections.values()] == [0.0] * 3
 
 
 # -- a new connection beside a silent one ---------------------------------------------------------
@@ -285,8 +248,8 @@ def asked(connection: Connection, votes: list[Vote]) -> None:
     assert poll.poll(20_000)
 
 
-def late_one(three: EmbeddedNodes) -> tuple[list[Vote], bool]:
-    """The vote on a late connection when there is a new one, and whether it is still open."""
+def test_a_late_connection_is_read_before_it_is_closed_for_a_new_one(three):
+    """Its reply has come: it is as good as the new one."""
     votes: list[Vote] = []
     with one(three) as group:
         (node,) = group.nodes
@@ -298,19 +261,15 @@ def late_one(three: EmbeddedNodes) -> tuple[list[Vote], bool]:
         assert new is not None
         node._welcome(new)
         new.close(new.fault or node.unconnected)
-        return votes, old in node._free and not old.fault
+        assert [vote.answer for vote in votes] == [Answer.YES]
+        assert old in node._free
+        assert not old.fault
 
 
-def test_a_late_connection_is_read_before_it_is_closed_for_a_new_one(three):
-    """Its reply has come: it is as good as the new one."""
-    (vote,), is_open = late_one(three)
-    assert (vote.answer, is_open) == (Answer.YES, True)
+def test_a_loop_reads_a_late_connection_before_it_closes_it_for_a_new_one(three):
+    """As threads do: it keeps the one whose reply has come."""
 
-
-def late_one_of_a_loop(three: EmbeddedNodes) -> bool:
-    """Whether a loop keeps a late connection whose reply has come, when it gets a new one."""
-
-    async def main(group: NodeGroup) -> bool:
+    async def main(group: NodeGroup) -> None:
         async with template(group)("warm"):
             pass
         loop, (own,) = asyncio.get_running_loop(), loop_connections(group)
@@ -323,12 +282,8 @@ def late_one_of_a_loop(three: EmbeddedNodes) -> bool:
         assert connection is not None
         attempt.bring(connection)
         own._opened(loop, attempt)
-        return own.connection is before and not before.fault
+        assert own.connection is before
+        assert not before.fault
 
     with closing(group_of(three.urls[:1], 20.0)) as group:
-        return asyncio.run(main(group))
-
-
-def test_a_loop_reads_a_late_connection_before_it_closes_it_for_a_new_one(three):
-    """As threads do."""
-    assert late_one_of_a_loop(three)
+        asyncio.run(main(group))

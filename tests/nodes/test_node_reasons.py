@@ -20,7 +20,6 @@ from django_redlock.nodes import admission, replies
 from django_redlock.nodes import node as node_module
 from django_redlock.nodes.admission import ServerInfo
 from django_redlock.nodes.connection import Connection, PlainCommand, packed
-from django_redlock.nodes.faults import Refused
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.queue import BlockedConnection
 from django_redlock.testing import EmbeddedNodes
@@ -28,7 +27,7 @@ from tests.support.loops import connect, group_of, idle, loop_connections, soon,
 from tests.support.waiting import eventually
 
 from .odd_node import ODDITIES, OddNode
-from .test_odd_answers import LONG, about, hear, opened
+from .test_odd_answers import LONG, opened
 
 FACTS = ServerInfo("run", "valkey", 1000.0, "master", promoted=False, cluster=False)
 
@@ -109,12 +108,6 @@ def test_no_thread_can_connect(nodes, monkeypatch):
         assert asyncio.run(take()) == [ReasonCode.NO_THREAD] * 3
 
 
-def test_a_database_that_is_not_there(nodes):
-    """The URL's number is too large."""
-    with closing(group_of([nodes.urls[0].replace("/0", "/99")], 5)) as group:
-        assert unavailable(group) == [ReasonCode.NO_SUCH_DATABASE]
-
-
 # -- no vote --------------------------------------------------------------------------------------
 
 
@@ -144,24 +137,6 @@ def test_what_votes_with_failover():
         assert admission.objection(facts, failover=True) is not None
     said = str(admission.objection(told, failover=False, only_node_of="shop"))
     assert said.endswith("set 'FAILOVER': True in REDLOCK['shop'])")
-
-
-@pytest.mark.parametrize("off", [9.0, -9.0])
-def test_a_wrong_clock(off):
-    """By how much, whoever is ahead."""
-    reason = admission.wrong_clock(off, 5.0)
-    assert reason.code is ReasonCode.CLOCK
-    assert str(reason).startswith("clocks differ by 9.0 s")
-
-
-def test_strange_answers_about_itself():
-    """What is no INFO and no TIME."""
-    with pytest.raises(Refused) as refused:
-        admission.parse(b"")
-    assert refused.value.reason == because(ReasonCode.STRANGE_INFO)
-    with pytest.raises(Refused) as refused:
-        admission.clock_of(5)
-    assert refused.value.reason == because(ReasonCode.STRANGE_TIME)
 
 
 def test_the_guard_says_what_to_set_for_a_single_node():
@@ -194,33 +169,6 @@ def test_a_node_that_was_emptied():
 
 
 # -- odd answers ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
-        ("html", ReasonCode.NOT_THE_PROTOCOL),
-        ("strings without end", ReasonCode.TOO_LONG),
-        ("a number", ReasonCode.OUT_OF_STEP),
-        ("granted without a number", ReasonCode.SENSELESS),
-        ("the end", ReasonCode.CONNECTION_CLOSED),
-    ],
-)
-def test_an_odd_answer(name, code):
-    """The connection is closed for the reason that the vote has."""
-    oddity = next(each for each in ODDITIES if each.name == name)
-    with OddNode(oddity) as node:
-        connection = opened(node.url)
-        vote = hear(connection, about(oddity), within=LONG)
-        assert vote is not None
-        assert vote.reason == connection.fault == because(code)
-
-
-def test_an_answer_to_nothing(nodes):
-    """It ends the connection."""
-    connection = opened(nodes.urls[0])
-    connection._settle(b"x")
-    assert connection.fault == because(ReasonCode.UNASKED)
 
 
 def test_a_connection_that_is_reset():

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 
 import pytest
 
-from django_redlock import LockTaken, NodesUnavailable
-from django_redlock.core.protocol import Command
 from django_redlock.nodes import scripts
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
-from tests.support.loops import group_of, idle, keys_on, soon, template
+from tests.support.loops import group_of, keys_on, template
 from tests.support.waiting import eventually
 
 
@@ -91,60 +89,6 @@ def test_forgotten_scripts_cost_no_lock(three, group):
         redlock("name").acquire().release()
         eventually(free_everywhere)
         forget_scripts(three)
-
-
-@pytest.mark.slow
-def test_forgotten_scripts_cost_no_lock_in_a_task(three, group):
-    """The same for the tasks of a loop, with hundreds of questions in the stream."""
-    redlock = template(group)
-
-    async def turns(number: int) -> None:
-        for turn in range(5):
-            async with redlock(f"{number}:{turn}") as lease:
-                await lease.aextend()
-
-    async def main() -> None:
-        async with redlock("warm"):
-            pass
-        tasks = asyncio.gather(*(turns(number) for number in range(200)))
-        for _ in range(10):
-            forget_scripts(three)
-            await asyncio.sleep(0)
-        await tasks
-        await soon(lambda: keys_on(three) == [[]] * 3)
-
-    asyncio.run(main())
-    assert any(calls(node).get("eval", 0) > 1 for node in three)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("group", [1.0], ids=["node timeout"], indirect=True)
-def test_a_forgotten_grant_is_not_asked_again_behind_its_undoing(three, group):
-    """The node knows RELEASE only, so the undoing is carried out first; no key may follow."""
-    redlock = template(group)
-    redlock("name").acquire().release()
-    forget_scripts(three)
-    for node in three:
-        with closing(node.client()) as admin:
-            admin.script_load(scripts.TEXT[Command.RELEASE])
-    for index in range(3):
-        three.pause(index)
-    with pytest.raises(NodesUnavailable):
-        redlock("name").acquire()
-    for index in range(3):
-        three.resume(index)
-
-    def settled() -> bool:
-        """Whether every answer that was owed has been read, by later questions."""
-        with suppress(LockTaken, NodesUnavailable):
-            redlock("other").acquire().release()
-        connections = [
-            connection for node in group.nodes for connection in (*idle(node), *node._stalled)
-        ]
-        return len(connections) >= 3 and not any(connection.owed for connection in connections)
-
-    eventually(settled)
-    assert not any("redlock:lock:name" in keys for keys in keys_on(three))
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["threads", "asyncio"])

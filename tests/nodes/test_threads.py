@@ -15,7 +15,7 @@ import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 from django.test import override_settings
 
-from django_redlock import LockTaken, conf, redlock
+from django_redlock import conf, redlock
 from django_redlock.nodes.node import MOST_ATTEMPTS
 from tests.support.loops import UNDONE, owing
 from tests.support.waiting import eventually
@@ -56,36 +56,6 @@ def test_threads_exclude_each_other(patient_nodes):
     assert overlaps == []
     for numbers in fences.values():
         assert numbers == sorted(set(numbers))
-
-
-def test_a_lease_may_be_released_by_another_thread(patient_nodes):
-    """What one thread has taken another gives back, and the name is free on every node."""
-    lease = redlock("handed").acquire()
-    thread = threading.Thread(target=lease.release)
-    thread.start()
-    thread.join()
-    assert redlock("handed").try_acquire() is not None
-    with pytest.raises(LockTaken):
-        redlock("handed").acquire()
-
-
-def test_one_shared_lock_serves_many_threads(patient_nodes):
-    """A Lock is a description: threads that enter the same one leave with their own leases."""
-    lock = redlock("shared", wait=300)
-    fences = []
-
-    def work() -> None:
-        for _ in range(10):
-            with lock as lease:
-                fences.append(lease.fence)
-
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert fences == sorted(set(fences))
-    assert len(fences) == 60
 
 
 def nothing_is_owed() -> bool:

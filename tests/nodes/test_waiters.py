@@ -221,26 +221,6 @@ def test_a_connection_that_comes_too_late_for_a_waiter_serves_the_next_caller(no
         eventually(lambda: idle(group.nodes[0]))
 
 
-def test_a_word_that_came_before_the_move_to_another_node_is_taken_along(nodes):
-    """The node of the queue looks dead, and its last word lies in the socket, unread."""
-    group, waiter = group_of(nodes.urls, 5), Waiter("redlock:queue:moving")
-    with suppress(NodesUnavailable), template(group)("warm"):
-        pass
-    eventually(lambda: all(state.voting for state in group.states()))
-
-    async def main() -> object:
-        assert await group.aqueue(JoinQueue(waiter, 5)) is True
-        assert await group.aqueue(BlockOnNode(waiter, 0, 0.05, 10)) == Wakeup()
-        with closing(nodes[0].client(socket_timeout=5)) as client:
-            client.rpush(waiter.queue, WORD)
-        arrived = waiter.blocked.connection.socket
-        assert select.select([arrived], [], [], 20)[0]
-        return await group.aqueue(BlockOnNode(waiter, 1, 0.05, 10))
-
-    assert asyncio.run(main()) == Wakeup(WORD)
-    eventually(lambda: blocked(nodes) == 0)
-
-
 def test_a_task_in_line_whose_call_got_lost_looks_for_itself(nodes, monkeypatch):
     """Where an interruption kept the next of a line from being called, it finds its turn."""
     monkeypatch.setattr(queue, "SELDOM", 0.1)

@@ -17,9 +17,7 @@ from typing import Any
 import pytest
 
 from django_redlock.core.protocol import BlockOnNode, JoinQueue, LeaveQueue, Waiter, Wakeup
-from django_redlock.nodes import queue
 from django_redlock.nodes.queue import Place, Waiters
-from tests.simulation.mutants import Patch, with_edits
 
 QUEUE = "redlock:queue:name"
 NONCE = "1" * 32
@@ -124,8 +122,8 @@ def side(request: pytest.FixtureRequest) -> Iterator[Side]:
         yield made
 
 
-def leaving_with_a_slot_in_mind(side: Side) -> None:
-    """A waiter that has seen a slot free leaves, and nothing has come; then something has."""
+def test_a_waiter_that_leaves_keeps_the_slot_that_it_has_seen_free(side):
+    """Nothing has come, or a broken place; only a wake-up has a list of its own."""
     for late, which in ((None, 2), (Wakeup(broken=True), 2), (Wakeup(NONCE, which=1), 1)):
         waiter = Waiter(QUEUE, queues=("0", "1", "2"))
         assert side.ask(JoinQueue(waiter, 0.0)) is True
@@ -134,25 +132,6 @@ def leaving_with_a_slot_in_mind(side: Side) -> None:
         waiter.which = 2
         assert side.ask(LeaveQueue(waiter)) == (late.wakeup if late else "")
         assert waiter.which == which
-
-
-def test_a_waiter_that_leaves_keeps_the_slot_that_it_has_seen_free(side):
-    """Only a wake-up has a list of its own."""
-    leaving_with_a_slot_in_mind(side)
-
-
-def test_a_slot_that_is_forgotten_is_noticed(side):
-    """Broken: the waiter wishes slot 0, whichever is free."""
-
-    def forgets(wakeup_at: Callable[..., str]) -> Callable[..., str]:
-        def forgetting(place: MadeUp, waiter: Waiter) -> str:
-            waiter.which = 0
-            return wakeup_at(place, waiter)
-
-        return forgetting
-
-    with with_edits(Patch(queue, "_wakeup_at", forgets)), pytest.raises(AssertionError):
-        leaving_with_a_slot_in_mind(side)
 
 
 def test_the_first_goes_to_the_nodes_and_the_next_when_it_has_left(side):
