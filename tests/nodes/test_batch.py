@@ -217,8 +217,8 @@ def test_a_node_out_of_the_ordinary_is_not_well(what):
     """Each is a case of the general way, which knows what to do about it."""
     connection = SimpleNamespace(fault=None, guarded=False, owed=())
     node: Any = SimpleNamespace(duplicate_of="", undos=SimpleNamespace(kept={}))
-    sets: Any = None
-    one = LoopConnection(None, node, 0, 1.0, sets)
+    nothing: Any = None
+    one = LoopConnection(nothing, node, 0, 1.0, nothing)
     every: Any = SimpleNamespace(by_index=[one], timeout=1.0)
 
     def well() -> bool:

@@ -358,7 +358,7 @@ def filtered(monkeypatch: pytest.MonkeyPatch) -> None:
     page = DictConfigurator(scope["LOGGING"]).config
     for name, logger in page["loggers"].items():
         filters = [
-            DictConfigurator(page).configure_filter(page["filters"][each])  # type: ignore[attr-defined]
+            DictConfigurator(page).configure_filter(page["filters"][each])
             for each in logger["filters"]
         ]
         monkeypatch.setattr(logging.getLogger(name), "filters", filters)
