@@ -765,7 +765,7 @@ class Looks:
             handle.cancel()
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        now, self._next = time.monotonic(), -math.inf  # what is set meanwhile needs no timer yet
+        now = time.monotonic()  # what is set meanwhile is due later, and needs no timer yet
         try:
             for batch, when in tuple(self.open.items()):
                 if when <= now:
