@@ -21,6 +21,7 @@ from django.conf import settings
 from tests.support.inherited import to_nodes
 
 TTL = 2.0
+SWITCH = sys.getswitchinterval()  # seconds after which a thread asks for the interpreter's lock
 
 
 def is_renewed(left: float, now: float) -> bool | None:
@@ -48,6 +49,19 @@ async def in_task(lock: Any) -> bool:
     return renewed
 
 
+def fork_in_c() -> int:
+    """Fork at a moment when no other thread asks for the interpreter's lock.
+
+    Else the child releases the lock for that thread, which the child has not got, and waits until
+    the thread has taken the lock: for ever. What a fork of Python does in the child prevents that.
+    """
+    sys.setswitchinterval(5)  # so no thread asks for the lock any more …
+    time.sleep(10 * SWITCH)  # … and the lock goes to those that have asked
+    child: int = ctypes.PyDLL(None).fork()
+    sys.setswitchinterval(SWITCH)
+    return child
+
+
 def main() -> None:
     """See the module's docstring."""
     settings.configure(REDLOCK={"default": json.loads(sys.argv[1])})
@@ -71,7 +85,7 @@ def main() -> None:
     before, told = to_nodes(os.getpid(), nodes), []
     for _ in range(2):
         read, write = os.pipe()
-        child = ctypes.PyDLL(None).fork()
+        child = fork_in_c()
         if child == 0:
             os.write(write, json.dumps(work()).encode())
             sys.exit()  # the interpreter shuts down, and closes what it has

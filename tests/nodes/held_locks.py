@@ -8,7 +8,6 @@ JSON line.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import importlib
 import importlib.util
@@ -30,6 +29,8 @@ from django.conf import settings
 from django.core.signals import setting_changed
 from django.db.models.signals import class_prepared, pre_save
 from django.dispatch import Signal
+
+from tests.nodes.forked_in_c import fork_in_c
 
 PATIENCE = 30  # seconds, in which a child that hangs is certain to
 LOCKS = (type(threading.Lock()), type(threading.RLock()))
@@ -140,7 +141,7 @@ def use() -> bool:
 def forked(work: Any) -> Any:
     """What a forked child says of its work; None if it hangs."""
     read, write = os.pipe()
-    pid = ctypes.PyDLL(None).fork() if "in C" in sys.argv else os.fork()
+    pid = fork_in_c() if "in C" in sys.argv else os.fork()
     if not pid:
         try:
             signal.alarm(PATIENCE)
