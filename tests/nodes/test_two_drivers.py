@@ -55,15 +55,12 @@ def _same_votes(thread: Any, task: Any) -> bool:
     )
 
 
-def test_threads_and_tasks_get_the_same():
-    """Votes, the requests that each node receives, and what is undone, in a few schedules."""
-    assert differences(0, 24) == []
-
-
-@pytest.mark.slow
-def test_threads_and_tasks_get_the_same_for_long():
-    """Votes, the requests that each node receives, and what is undone, in many schedules."""
-    assert differences(24, 180) == []
+@pytest.mark.parametrize(
+    "seeds", [(0, 24), pytest.param((24, 180), marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_threads_and_tasks_get_the_same(seeds):
+    """Votes, the requests that each node receives, and what is undone."""
+    assert differences(*seeds) == []
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
