@@ -29,7 +29,8 @@ from tests.support.pages import axe, chromium
 from tests.support.pages.auditor import Auditor, open_auditor
 from tests.support.waiting import PATIENTLY
 
-pytest_plugins = [f"tests.support.{each}" for each in ("replays", "own_process", "longest")]
+PLUGINS = "replays", "own_process", "longest", "promises"
+pytest_plugins = [f"tests.support.{each}" for each in PLUGINS]
 
 HERE = Path(__file__).parent
 # What is not quick by its folder; docs, example and tools do not test the package.

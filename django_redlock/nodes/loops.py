@@ -20,13 +20,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
-import itertools
 import math
 import time
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from django_redlock import events
 from django_redlock.core.protocol import TAKING
@@ -49,12 +47,9 @@ if TYPE_CHECKING:
     from .threads import Threads
 
 
-Timer: TypeAlias = list[Any]  # when; which of those; the batch, or None when it is over
-
 CLOSE_EVERY: Final = (
     0.05  # seconds after which a connection that was to be closed is looked at again
 )
-FEW: Final = 1024  # timers that are not worth tidying
 LATE: Final = 1.0  # seconds after which what the loop was to be told of was interrupted …
 STALE: Final = 0.05  # … and a flush, which a tick of the loop is to bring
 PLENTY: Final = 65536  # bytes: what a hundred tasks ask in one tick leaves in one write
@@ -110,7 +105,7 @@ class Loops:
             batch = None
         if batch is None and usual and connections.are_well(start):
             connections.batch = batch = Batch(connections, start, loop, [*reversed(exchange.asked)])
-            loop.call_soon(batch.flush)
+            connections.flush_soon(start, loop)
         if batch is not None:
             batch.add(exchange)
         else:
@@ -141,8 +136,10 @@ class LoopConnections:
         self.by_index = [
             LoopConnection(self, node, index, timeout, threads) for index, node in enumerate(nodes)
         ]
-        self.timers = TimerHeap()
+        self.looks = Looks()
         self.batch: Batch | None = None
+        self._flushing = False
+        self._flushes = -math.inf  # time.monotonic of the first request that waits for that
         self.reference = weakref.ref(self)
         self._loop = weakref.ref(asyncio.get_running_loop())
         # An asynchronous generator that is in its body is what a loop closes before it ends.
@@ -159,6 +156,20 @@ class LoopConnections:
                 self.batch.flush()
             for each in self.by_index:
                 each.give_back()
+
+    def flush_soon(self, since: float, loop: asyncio.AbstractEventLoop) -> None:
+        """Have what was put into the streams at ``since`` leave at the end of this tick."""
+        # A flush that has not come for so long was interrupted.
+        if not self._flushing or since > self._flushes + STALE:
+            loop.call_soon(self._flush, loop)
+            self._flushing, self._flushes = True, since
+
+    def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._flushing = False
+        if self.batch is not None:
+            self.batch.flush()
+        for each in self.by_index:
+            each.flush(loop)
 
     def send_behind(self, index: int, owed: SentUndo) -> bool:
         """Have the loop send an undo behind what a task asked a node; any thread may call this.
@@ -233,7 +244,7 @@ class LoopConnection:
     """
 
     def __init__(
-        self, group: object, node: Node, index: int, timeout: float, threads: Threads
+        self, group: LoopConnections, node: Node, index: int, timeout: float, threads: Threads
     ) -> None:
         self.group = group
         self.node = node
@@ -244,10 +255,7 @@ class LoopConnection:
         self.silent = False
         self._attempt: ConnectAttempt | None = None
         self._waiting: dict[Exchange, Batch] = {}  # for a connection
-        self._flushing = False
-        self._flushes = -math.inf  # time.monotonic of the first request that waits for that
         self._blocked = False  # whether the socket takes no more for now
-        self._plenty = PLENTY  # unsent bytes with which not to wait for the end of the tick
 
     # -- the connection -------------------------------------------------------------------------
 
@@ -294,10 +302,8 @@ class LoopConnection:
 
     def look(self, now: float, loop: asyncio.AbstractEventLoop) -> None:
         """Send and read what the loop, which may not have run or was interrupted, did not."""
-        connection = self.connection
-        if connection is not None and connection.unsent and not self._blocked:
-            self._flush(loop)
-        if connection is not None and connection.silent_for(now) > self.timeout:
+        self.flush(loop)
+        if self.connection is not None and self.connection.silent_for(now) > self.timeout:
             self.read(loop)
 
     def _unheard(self, attempt: ConnectAttempt, now: float) -> bool:
@@ -330,8 +336,7 @@ class LoopConnection:
         except BaseException:
             self._give_up(connection, loop)
             raise
-        if connection.unsent:
-            self._flush(loop)
+        self.flush(loop)
 
     def _give_up(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
         """Close what an interruption has left out of step, or unread."""
@@ -390,13 +395,9 @@ class LoopConnection:
         connection = self.connection
         if connection is None or not connection.put(pending):
             return False
-        if connection.unsent >= self._plenty and not self._blocked:
-            connection.flush()
-            self._plenty = connection.unsent + PLENTY  # more, where the socket is full
-        # A flush that has not come for so long was interrupted.
-        if not self._blocked and (not self._flushing or pending.since > self._flushes + STALE):
-            loop.call_soon(self._flush, loop)
-            self._flushing, self._flushes = True, pending.since
+        if connection.unsent >= PLENTY:
+            self.flush(loop)
+        self.group.flush_soon(pending.since, loop)
         return True
 
     def put_all(
@@ -413,15 +414,18 @@ class LoopConnection:
         try:
             if not connection.send_all(owed, parts, size):
                 return False
-            if connection.unsent and not self._blocked:
-                self._flush(loop)
+            self.flush(loop)
         except BaseException:
             self._give_up(connection, loop)
             raise
         return True
 
-    def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._flushing, self._plenty = False, PLENTY
+    def flush(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Send what the socket takes, unless the loop waits until the socket takes more."""
+        if self.connection is not None and self.connection.unsent and not self._blocked:
+            self._send(loop)
+
+    def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         connection = self.connection
         if connection is None:
             return
@@ -442,7 +446,7 @@ class LoopConnection:
     def _unblocked(self, loop: asyncio.AbstractEventLoop) -> None:
         """Send more; called by the loop as long as it does not know that there is no more."""
         self._blocked = True
-        self._flush(loop)
+        self._send(loop)
 
     def read(self, loop: asyncio.AbstractEventLoop) -> None:
         """Settle every answer that has arrived."""
@@ -457,8 +461,7 @@ class LoopConnection:
         if connection.fault:
             self._drop(loop)
             return
-        if connection.unsent and not self._blocked:  # what another thread could not send at once
-            self._flush(loop)
+        self.flush(loop)  # what another thread could not send at once
         if self.silent and connection.silent_for(time.monotonic()) <= self.timeout:
             self.silent, self.node.down_reason = False, None
 
@@ -526,8 +529,7 @@ class Batch:
         self._left = False  # whether any node has been written to
         self._listening: ListeningTime | None = None  # from the first look
         self._since = start  # ``time.monotonic`` when the timer was set
-        self._due = start + connections.timeout
-        self._timer: Timer = connections.timers.set(self._due, self, loop)
+        self._look_at(start + connections.timeout)
 
     # -- all nodes at the end of the tick -------------------------------------------------------
 
@@ -700,16 +702,13 @@ class Batch:
             self.exchanges = [each for each in self.exchanges if each.is_open]
             self._open = len(self.exchanges)
             if not self.exchanges:
-                cancel(self._timer)
+                self._connections.looks.open.pop(self, None)
 
     # -- time -----------------------------------------------------------------------------------
 
     def _look_at(self, when: float) -> None:
-        before, self._since = self._timer, time.monotonic()
-        # Cancelled last: a lost timer would be a hang.
-        self._timer = self._connections.timers.set(when, self, self._loop)
-        self._due = when
-        cancel(before)
+        self._since, self._due = time.monotonic(), when
+        self._connections.looks.set(self, when, self._loop)
 
     def look_again(self, when: float, now: float) -> None:
         """End what has lingered for long enough, and see what has not been answered in time."""
@@ -736,65 +735,44 @@ class Batch:
 # -- timers ----------------------------------------------------------------------------------------
 
 
-def cancel(timer: Timer) -> None:
-    """Let its time pass unnoticed."""
-    timer[2] = None
-
-
-class TimerHeap:
+class Looks:
     """When to look at the batches of an event loop again: one timer of the loop for all of them.
 
-    Nearly every request is answered long before it is to be looked at, and a timer of its own,
-    made, sorted in and cancelled, would cost more than its replies. An entry is only dropped when
-    its time comes, or when those that are void have become many; its batch is, when it is over.
+    Nearly every batch is over long before that, and a timer of its own would cost more than its
+    replies.
+
+    Attributes:
+        open: the batches that are not over, and ``time.monotonic`` when to look at each.
     """
 
     def __init__(self) -> None:
-        self._timers: list[Timer] = []
-        self._order = itertools.count()
-        self._many = FEW
+        self.open: dict[Batch, float] = {}
         # The loop's own; the second in case that the first is interrupted: that would be a hang.
         self._handles: tuple[asyncio.TimerHandle, ...] = ()
-        self._next = math.inf  # when the first of them is due
+        self._next = math.inf  # when they are due
 
-    def set(self, when: float, batch: Batch, loop: asyncio.AbstractEventLoop) -> Timer:
-        """Have ``batch.look_again`` called at that ``time.monotonic``."""
-        if len(self._timers) >= self._many:
-            timers = [timer for timer in self._timers if timer[2] is not None]
-            heapq.heapify(timers)
-            self._timers, self._many = timers, max(FEW, 2 * len(timers))
-        timer: Timer = [when, next(self._order), batch]
-        heapq.heappush(self._timers, timer)
+    def set(self, batch: Batch, when: float, loop: asyncio.AbstractEventLoop) -> None:
+        """Have ``batch.look_again`` called at that ``time.monotonic``, and not before."""
+        self.open[batch] = when
         if when < self._next:
-            self._arm(loop)
-        return timer
+            self._arm(when, loop)
 
-    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
-        before, due = self._handles, self._timers[0][0]
-        left = max(0.0, due - time.monotonic())
+    def _arm(self, when: float, loop: asyncio.AbstractEventLoop) -> None:
+        before, left = self._handles, max(0.0, when - time.monotonic())
         handles = [loop.call_later(left + late, self._run, loop) for late in (0.0, LATE)]
-        self._handles, self._next = tuple(handles), due
+        self._handles, self._next = tuple(handles), when
         for handle in before:
             handle.cancel()
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        now, self._next = time.monotonic(), -math.inf  # what is set meanwhile needs no handle yet
+        now = time.monotonic()  # what is set meanwhile is due later, and needs no timer yet
         try:
-            while self._timers:
-                when, _, batch = self._timers[0]
-                over = batch is None or not batch.exchanges
-                if when > now and not over:
-                    return
-                try:
-                    heapq.heappop(self._timers)
-                    if not over:
-                        batch.look_again(when, now)
-                except BaseException:  # look once more
-                    heapq.heappush(self._timers, [now, next(self._order), batch])
-                    raise
-        finally:
+            for batch, when in tuple(self.open.items()):
+                if when <= now:
+                    batch.look_again(when, now)
+        finally:  # also after an interruption: what was to be looked at is, once more
             handles, self._handles, self._next = self._handles, (), math.inf
             for handle in handles:
                 handle.cancel()
-            if self._timers:
-                self._arm(loop)
+            if self.open:
+                self._arm(min(self.open.values()), loop)

@@ -7,8 +7,10 @@ import random
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,10 +21,11 @@ from django_redlock.core.commands import freed
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Request, Vote
 from django_redlock.nodes import exchange as exchange_module
+from django_redlock.nodes import loops
 from django_redlock.nodes.connection import Connection, SentAgain, parts
 from django_redlock.nodes.exchange import Exchange, Verdict
 from django_redlock.nodes.group import NodeGroup
-from django_redlock.nodes.loops import LoopConnection, LoopConnections
+from django_redlock.nodes.loops import Looks, LoopConnection, LoopConnections
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import connect, group_of, keys_on, soon, template, unguarded
 
@@ -217,8 +220,8 @@ def test_a_node_out_of_the_ordinary_is_not_well(what):
     """Each is a case of the general way, which knows what to do about it."""
     connection = SimpleNamespace(fault=None, guarded=False, owed=())
     node: Any = SimpleNamespace(duplicate_of="", undos=SimpleNamespace(kept={}))
-    sets: Any = None
-    one = LoopConnection(None, node, 0, 1.0, sets)
+    nothing: Any = None
+    one = LoopConnection(nothing, node, 0, 1.0, nothing)
     every: Any = SimpleNamespace(by_index=[one], timeout=1.0)
 
     def well() -> bool:
@@ -393,3 +396,102 @@ def test_a_batch_whose_tick_was_lost_leaves_with_its_timer(three, monkeypatch):
 
     votes = asyncio.run(main())
     assert sum(vote.answer is not Answer.UNKNOWN for vote in votes) >= 2
+
+
+def test_a_flush_that_was_lost_is_asked_for_again():
+    """One brings all of a tick; without another one all that follows would wait for the timer."""
+    every: Any = SimpleNamespace(_flushing=False, _flushes=0.0, _flush=None)
+    loop = Mock()
+    for since, asked in (100, 1), (100 + loops.STALE / 2, 1), (100 + 2 * loops.STALE, 2):
+        LoopConnections.flush_soon(every, since, loop)
+        assert loop.call_soon.call_count == asked
+
+
+# -- looks ----------------------------------------------------------------------------------------
+
+
+class Alarms:
+    """The timers of a loop, by when they are due; the time is set by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        self.due: dict[Mock, float] = {}
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
+
+    def call_later(self, seconds: float, call: Callable[[Alarms], object], loop: Alarms) -> Mock:
+        """Note a timer; as the loop does, forget the one that is cancelled."""
+        timer = Mock(call=partial(call, loop))
+        timer.cancel = partial(self.due.pop, timer, None)
+        self.due[timer] = self.now + seconds
+        return timer
+
+    def pass_by(self, seconds: float) -> None:
+        """Call what is due meanwhile, in order."""
+        end = self.now + seconds
+        while due := sorted((when, id(each), each) for each, when in self.due.items()):
+            when, _, timer = due[0]
+            if when > end:
+                break
+            self.now = max(self.now, when)
+            del self.due[timer]
+            timer.call()
+        self.now = end
+
+
+@pytest.fixture
+def alarms(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A loop of which only the timers are there."""
+    return Alarms(monkeypatch)
+
+
+class Looked:
+    """A batch that notes when it is looked at, and is over then."""
+
+    def __init__(self, looks: Looks, errors: int = 0) -> None:
+        self.at: list[tuple[float, float]] = []
+        self._looks, self._errors = looks, errors
+
+    def look_again(self, when: float, now: float) -> None:
+        """Note it."""
+        self.at.append((when, now))
+        if len(self.at) <= self._errors:
+            raise KeyboardInterrupt
+        self._looks.open.pop(self, None)  # type: ignore[call-overload]
+
+
+def test_each_batch_is_looked_at_when_it_is_due(alarms):
+    """Whatever the order in which they were set; one that is over is looked at no more."""
+    looks = Looks()
+    batches: list[Any] = [Looked(looks) for _ in range(4)]
+    for index, when in (0, 103.0), (1, 101.0), (0, 100.5), (2, 102.0), (3, 104.0):
+        looks.set(batches[index], when, alarms)
+        assert len(alarms.due) == 2  # for all of them: see ``Looks``
+    del looks.open[batches[2]]
+    alarms.pass_by(3)
+    assert len(alarms.due) == 2
+    alarms.pass_by(3)
+    assert [batch.at for batch in batches] == [[(100.5, 100.5)], [(101, 101)], [], [(104, 104)]]
+    assert (looks.open, alarms.due) == ({}, {})
+
+
+def test_a_look_that_is_interrupted_comes_once_more(alarms):
+    """And so do those behind it: what waits for a silent node must not hang."""
+    looks = Looks()
+    batches: list[Any] = [Looked(looks, errors=1), Looked(looks)]
+    for batch in batches:
+        looks.set(batch, 101.0, alarms)
+    with pytest.raises(KeyboardInterrupt):
+        alarms.pass_by(2)
+    alarms.pass_by(2)
+    assert [len(batch.at) for batch in batches] == [2, 1]
+    assert (looks.open, alarms.due) == ({}, {})
+
+
+def test_a_look_whose_timer_was_lost_comes_a_second_later(alarms):
+    """An interruption of the loop itself may lose a timer that it has just taken out."""
+    looks = Looks()
+    batch: Any = Looked(looks)
+    looks.set(batch, 101.0, alarms)
+    del alarms.due[min(alarms.due, key=alarms.due.__getitem__)]
+    alarms.pass_by(5)
+    assert batch.at == [(101.0, 101.0 + loops.LATE)]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import struct
-from pathlib import Path
+import inspect
 from typing import Any
 
 from asgiref.testing import ApplicationCommunicator
@@ -37,14 +36,22 @@ def asked(address: str = "/checkout/", method: str = "POST", **more: Any) -> Any
     return request
 
 
+def call(view: Any, request: Any, **arguments: Any) -> Any:
+    """The response of a view, plain or async."""
+    answer = view(request, **arguments)
+    return asyncio.run(answer) if inspect.iscoroutine(answer) else answer
+
+
 def urls(*patterns: Any) -> override_settings:
     """A site of these paths."""
     return override_settings(ROOT_URLCONF=patterns, ALLOWED_HOSTS=["*"], MIDDLEWARE=[])
 
 
-def post(view: Any, address: str = "/", *, raises: bool = True, **headers: str) -> Any:
+def post(
+    view: Any, address: str = "/", route: str | None = None, *, raises: bool = True, **headers: str
+) -> Any:
     """The response to a POST of a site that has this view alone."""
-    with urls(path(address.removeprefix("/"), view)):
+    with urls(path(address.removeprefix("/") if route is None else route, view)):
         return Client(raise_request_exception=raises).post(address, headers=headers)
 
 
@@ -126,22 +133,3 @@ def answer_refusals(api: Any) -> None:
         for name, value in refusal.headers.items():
             answer[name] = value
         return answer
-
-
-def catalogue(where: Path, texts: dict[str, str]) -> None:
-    """Write German translations, as `compilemessages` does."""
-    texts = {"": "Content-Type: text/plain; charset=UTF-8\n"} | texts
-    pairs = sorted((key.encode(), value.encode()) for key, value in texts.items())
-    keys: list[int] = []
-    values: list[int] = []
-    count, body = len(pairs), b""
-    offset = 28 + 16 * count
-    for found, index in ((keys, 0), (values, 1)):
-        for pair in pairs:
-            found += [len(pair[index]), offset + len(body)]
-            body += pair[index] + b"\0"
-    numbers = [0x950412DE, 0, count, 28, 28 + 8 * count, 0, 0, *keys, *values]
-    (where / "de/LC_MESSAGES").mkdir(parents=True)
-    (where / "de/LC_MESSAGES/django.mo").write_bytes(
-        struct.pack(f"<{len(numbers)}I", *numbers) + body
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,70 +26,51 @@ from .asking import BEGUN, BROWSER, OURS
 charged: list[str] = []  # by the views, in order
 
 
-def charge() -> None:
-    """Do what cannot be undone."""
-    charged.append("card")
-
-
 def first(request: Any) -> HttpResponse:
-    """Work, and take the lock that is refused: the first one, as nobody knows."""
-    charge()
+    """Do what cannot be undone, and take the lock that is refused: nobody knows it is the first."""
+    charged.append("card")
     with redlock("stock"):
         return HttpResponse("ran")
 
 
-@single_flight("order")
-def single(request: Any) -> HttpResponse:
-    """Work under the lock of the decorator, and take another."""
-    return first(request)
-
-
-@single_flight("stock", status=429, retry_after=7)
-def inner(request: Any) -> HttpResponse:
-    """A view that others call."""
-    return HttpResponse("ran")
-
-
-@single_flight("order")
-def calling(request: Any) -> Any:
-    """Work, and call another view that is locked."""
-    charge()
-    return inner(request)
-
-
-@single_flight("order", methods=["GET"])
-def calling_unlocked(request: Any) -> Any:
-    """The same, of a view that does not lock this request."""
-    charge()
-    return inner(request)
-
-
-@single_flight("order")
-def templated(request: Any) -> Any:
-    """Take another lock while the template is rendered."""
-    template = engines["django"].from_string("{{ stock }}")
-    return TemplateResponse(request, template, {"stock": functools.partial(first, request)})
-
-
-@single_flight("order")
-async def asingle(request: Any) -> HttpResponse:
-    """Work under the lock of the decorator, and take another, in a task."""
-    charge()
+async def afirst(request: Any) -> HttpResponse:
+    """The same, in a task."""
+    charged.append("card")
     async with redlock("stock"):
         return HttpResponse("ran")
 
 
-@single_flight("stock")
-async def ainner(request: Any) -> HttpResponse:
-    """A view that others call."""
-    return HttpResponse("ran")
-
-
-@single_flight("order")
-async def acalling(request: Any) -> Any:
+def calling(request: Any) -> Any:
     """Work, and call another view that is locked."""
-    charge()
+    charged.append("card")
+    return inner(request)
+
+
+async def acalling(request: Any) -> Any:
+    """The same, async."""
+    charged.append("card")
     return await ainner(request)
+
+
+def templated(request: Any) -> Any:
+    """Take the lock while the template is rendered."""
+    template = engines["django"].from_string("{{ stock }}")
+    return TemplateResponse(request, template, {"stock": functools.partial(first, request)})
+
+
+inner = single_flight("stock", status=429, retry_after=7)(lambda request: HttpResponse("ran"))
+ainner = single_flight("stock")(afirst)
+order = single_flight("order")
+VIEWS: dict[str, Any] = {
+    "first": first,
+    "afirst": afirst,
+    "single": order(first),
+    "asingle": order(afirst),
+    "calling": order(calling),
+    "acalling": order(acalling),
+    "unlocked": single_flight("order", methods=["GET"])(calling),
+    "templated": order(templated),
+}
 
 
 @drf.single_flight("order")
@@ -98,39 +78,32 @@ class Calling(APIView):
     """The same, of REST framework."""
 
     def post(self, request: Any) -> Any:
-        return calling.__wrapped__(request)  # type: ignore[attr-defined]
+        return calling(request)
 
 
-def api() -> NinjaAPI:
-    """An API whose handler is that of the page."""
-    made = NinjaAPI(urls_namespace="begun")
-    asking.answer_refusals(made)
-    for each in (single, calling, asingle):
-        made.post(f"/{each.__name__}/")(each)
-    return made
-
-
-BEGIN: tuple[Callable[..., Any], ...] = (
-    *(first, single, calling, calling_unlocked, templated),
-    *(asingle, acalling),
-)
-urlpatterns: list[Any] = [path(f"{each.__name__}/", each) for each in (*BEGIN, inner)]
-urlpatterns += [path("drf/calling/", Calling.as_view()), path("ninja/", api().urls)]
+api = NinjaAPI(urls_namespace="begun")
+asking.answer_refusals(api)
+for name in ("single", "asingle", "calling"):
+    api.post(f"/{name}/")(VIEWS[name])
+urlpatterns: list[Any] = [path(f"{name}/", VIEWS[name]) for name in VIEWS]
+urlpatterns += [path("inner/", inner), path("drf/", Calling.as_view()), path("ninja/", api.urls)]
 ask = functools.partial(asking.ask, __name__)
+SECURITY = "django.middleware.security.SecurityMiddleware"
 USES = pytest.mark.parametrize("use", ["sync", "async"])
 
 
 @USES
-@pytest.mark.parametrize("view", [each.__name__ for each in BEGIN])
+@pytest.mark.parametrize("view", VIEWS)
 def test_a_view_that_has_begun_is_not_to_be_repeated(view, use, caplog):
     """It is a 409 without `Retry-After`, whose text says why; it is no fault to be logged."""
     charged.clear()
     with redlock("stock"):
-        page = ask(f"/{view}/", OURS, use=use, accept=BROWSER)
+        page = ask(f"/{view}/", SECURITY, OURS, use=use, accept=BROWSER)
         problem = ask(f"/{view}/", OURS, use=use, accept="application/json")
     assert charged == ["card"] * 2
     assert (page.status_code, "Retry-After" in page.headers) == (409, False)
     assert page.headers["Cache-Control"] == "no-store"
+    assert page.headers["X-Content-Type-Options"] == "nosniff"  # of the middleware above
     assert BEGUN in page.content.decode()
     assert (problem.status_code, "Retry-After" in problem.headers) == (409, False)
     about = {"type": "about:blank", "title": "Conflict", "status": 409, "detail": BEGUN}
@@ -142,7 +115,7 @@ def test_a_view_that_has_begun_is_not_to_be_repeated(view, use, caplog):
 
 @pytest.mark.usefixtures("handled")
 @pytest.mark.parametrize(
-    "address", ["/drf/calling/", "/ninja/single/", "/ninja/calling/", "/ninja/asingle/"]
+    "address", ["/drf/", "/ninja/single/", "/ninja/calling/", "/ninja/asingle/"]
 )
 def test_nor_is_one_of_a_framework(address):
     """By the exception handlers of REST framework and django-ninja."""

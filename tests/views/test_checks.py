@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,7 @@ from django.contrib.auth.mixins import LoginRequiredMixin
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import HttpResponse
-from django.test import AsyncClient, Client, override_settings
+from django.test import Client, override_settings
 from django.urls import include, path, re_path
 from django.utils.decorators import method_decorator
 from django.views.generic import View
@@ -57,16 +56,6 @@ def told() -> list[tuple[str, str]]:
 
 def plain(request: Any, **_: Any) -> HttpResponse:
     """Any view."""
-    return HttpResponse("done")
-
-
-async def aplain(request: Any) -> HttpResponse:
-    """Any async view."""
-    return HttpResponse("done")
-
-
-async def amarked(request: Any) -> HttpResponse:
-    """Another one, for a decorator that marks what it gets."""
     return HttpResponse("done")
 
 
@@ -170,11 +159,6 @@ BROKEN: dict[str, tuple[Callable[[], Any], bool, str]] = {
     ),
     "a method": (lambda: at(of_class(View, "post")), True, "and on 'dispatch' of a class"),
     "django-ninja": (lambda: path("", of_api(marked=False)), True, "non_atomic of django_redlock"),
-    "async": (
-        lambda: at(single_flight("x")(aplain)),
-        True,
-        "write @transaction.non_atomic_requests below @single_flight",
-    ),
 }
 
 
@@ -203,7 +187,6 @@ RIGHT: dict[str, Callable[[], Any]] = {
         of_class(View, "dispatch", key=lambda request, **found: f"x:{found.get('pk')}")
     ),
     "a router": lambda: path("", routed("x:{pk}")),
-    "async": lambda: at(single_flight("x")(transaction.non_atomic_requests("orders")(amarked))),
 }
 
 
@@ -217,10 +200,7 @@ def plain_of_rest(request: Any) -> Response:
 
 def ask(mistake: str) -> Any:
     """The response to a request; what the view raises, this raises."""
-    address = ADDRESS.get(mistake, "/")
-    if "async" not in mistake:
-        return Client().post(address)
-    return asyncio.run(AsyncClient().post(address))
+    return Client().post(ADDRESS.get(mistake, "/"))
 
 
 @pytest.mark.parametrize("mistake", BROKEN)

@@ -99,15 +99,6 @@ def test_an_answer_of_the_api_rolls_back(site):
     assert is_free("pay:user:5:7")
 
 
-def test_inside_the_transaction_of_the_request_it_is_refused(orders):
-    """Without ``non_atomic`` the lock would be free before the COMMIT."""
-    with (
-        urls(path("api/", api().urls)),
-        pytest.raises(RuntimeError, match=r"django_redlock\.views\.ninja"),
-    ):
-        ask("/api/orders/7/pay")
-
-
 @pytest.mark.parametrize("other", [None, [], ([], ""), api, "api.urls"])
 def test_what_has_no_urls_is_refused(other):
     """With what to write."""

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import include, path
-from django.utils.decorators import method_decorator
 from rest_framework import exceptions
 from rest_framework.decorators import action, api_view, authentication_classes
 from rest_framework.permissions import IsAuthenticated
@@ -238,19 +237,6 @@ def test_a_lock_that_a_view_takes_itself(orders, handled, accept, page):
 # -- the wrong ways -------------------------------------------------------------------------------
 
 RIGHT = r"write @single_flight\(\.\.\.\) of django_redlock\.views\.rest_framework"
-
-
-@pytest.mark.parametrize("name", ["dispatch", "post"])
-def test_a_method_is_refused(orders, name):
-    """Around ``dispatch`` all users of tokens would have one lock; inside, it is too late."""
-
-    @method_decorator(plain("order:{client}"), name=name)
-    class View(Base):
-        def post(self, request: Any) -> Response:
-            return Response()
-
-    with urls(path("", View.as_view())), pytest.raises(TypeError, match=RIGHT):
-        ask()
 
 
 def test_what_as_view_made_is_refused():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import inspect
 import itertools
 import json
 import math
@@ -24,19 +23,34 @@ from django.contrib.auth.models import User
 from django.db import connections, transaction
 from django.http import HttpResponse, StreamingHttpResponse
 from django.template.response import SimpleTemplateResponse
-from django.test import AsyncClient, AsyncRequestFactory, Client
+from django.test import AsyncClient, Client
 from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.generic import View
+from ninja import NinjaAPI
+from rest_framework.decorators import api_view, authentication_classes
+from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSet
 
 from django_redlock import LeaseLost, assert_locked, conf, current_lease
 from django_redlock.views import rest_framework as drf
 from django_redlock.views import single_flight
 from tests.support.waiting import eventually
 
-from .asking import asked, count, in_transaction, insert, is_free, leaves, post, urls, visiting
+from .asking import (
+    asked,
+    call,
+    count,
+    in_transaction,
+    insert,
+    is_free,
+    leaves,
+    post,
+    urls,
+    visiting,
+)
 
 # -- who runs, and who does not --------------------------------------------------------------------
 
@@ -59,14 +73,76 @@ def plain(request: Any) -> HttpResponse:
     return HttpResponse("ran")
 
 
-def test_of_two_equal_requests_one_runs():
+ran: list[Any] = []  # the request that runs, and the response to one that arrives meanwhile
+
+
+def work(request: Any) -> HttpResponse:
+    """What each kind of view does."""
+    assert current_lease() is assert_locked("order") is request.lease
+    assert 30 < request.lease.remaining() <= 50  # not the 30 s of the settings
+    ran.append(request)
+    with ThreadPoolExecutor(1) as pool:
+        ran.append(pool.submit(Client().post, "/").result())
+    return HttpResponse("ran")
+
+
+async def awork(request: Any) -> HttpResponse:
+    """The same, in an event loop."""
+    await asyncio.sleep(0)
+    return work(request)
+
+
+def classed(base: Any, body: Any, **more: Any) -> Any:
+    """A class with this method for POST."""
+    return type("Order", (base,), {"post": lambda _, request: body(request), **more})
+
+
+def operation(body: Any) -> Any:
+    """The URLs of an API of django-ninja with this operation."""
+    api = NinjaAPI(urls_namespace=f"equal{id(object())}")
+    api.post("/")(body)
+    return api.urls
+
+
+async def apost(_: Any, request: Any) -> HttpResponse:
+    """A handler of an async class."""
+    return await awork(request)
+
+
+single = single_flight("order", ttl=50)
+on_class = drf.single_flight("order", ttl=50)
+OPEN: Any = {"authentication_classes": ()}
+CLIENTS: Any = {"wsgi": Client, "asgi": AsyncClient}
+EQUAL: dict[str, Callable[[], Any]] = {
+    "def": lambda: single(work),
+    "async def": lambda: single(awork),
+    "class": lambda: on_dispatch(classed(View, work), single),
+    "class, in a list": lambda: on_dispatch(classed(View, work), [never_cache, single]),
+    "async class": lambda: on_dispatch(type("Order", (View,), {"post": apost}), single),
+    "as_view": lambda: single(classed(View, work).as_view()),
+    "REST framework": lambda: on_class(classed(APIView, work, **OPEN)).as_view(),
+    "api_view": lambda: on_class(api_view(["POST"])(authentication_classes([])(work))),
+    "viewset": lambda: on_class(classed(ViewSet, work, **OPEN)).as_view({"post": "post"}),
+    "ninja": lambda: operation(single(work)),
+    "async ninja": lambda: operation(single(awork)),
+}
+
+
+@pytest.mark.parametrize("server", CLIENTS)
+@pytest.mark.parametrize("kind", EQUAL)
+def test_of_two_equal_requests_one_runs(kind, server):
     """While the view runs for a request, an equal one is answered without it."""
-    twin = asked()
-    first, second = overlap(single_flight, asked(), twin)
-    assert (first.status_code, second.status_code) == (200, 409)
+    ran.clear()
+    with urls(path("", EQUAL[kind]())):
+        answer: Any = CLIENTS[server]().post("/")
+        done = asyncio.run(answer) if server == "asgi" else answer
+    assert (done.status_code, done.content) == (200, b"ran")
+    first, second = ran
+    assert second.status_code == 409
     assert second.headers["Retry-After"] == "1"
-    assert second.headers["Cache-Control"] == "no-store"
-    assert twin.lease is None
+    assert second.headers["Cache-Control"].startswith("no-store")
+    assert first.lease.ended
+    assert is_free("order")
 
 
 def test_a_second_click_after_the_first_has_finished_is_a_second_request():
@@ -101,18 +177,24 @@ def test_the_body_is_constant(memory):
             assert secret not in body
 
 
-def test_on_unavailable_run_runs_without_the_lock(memory, caplog):
+def tells(request: Any) -> HttpResponse:
+    """A view that tells its lease."""
+    return HttpResponse(str(request.lease))
+
+
+async def atells(request: Any) -> HttpResponse:
+    """The same, async."""
+    return tells(request)
+
+
+@pytest.mark.parametrize("view", [tells, atells])
+def test_on_unavailable_run_runs_without_the_lock(view, memory, caplog):
     """Only where `on_unavailable` asks for it the view runs unlocked, and a warning says so."""
     memory.down = {0, 1, 2}
-    found = []
-
-    @single_flight(on_unavailable="run")
-    def view(request):
-        found.append(request.lease)
-        return HttpResponse("ran")
-
-    assert view(asked()).status_code == 200
-    assert found == [None]
+    assert call(single_flight(view), asked()).status_code == 503
+    assert call(single_flight(view), asked(method="GET")).content == b"None"
+    caplog.clear()
+    assert call(single_flight(on_unavailable="run")(view), asked()).content == b"None"
     of_the_lock, of_the_view = caplog.records
     assert "unavailable" in of_the_lock.message
     assert "runs without its lock" in of_the_view.message
@@ -122,11 +204,14 @@ def test_on_unavailable_run_runs_without_the_lock(memory, caplog):
 
 
 @pytest.mark.usefixtures("often")
-@pytest.mark.parametrize("ends", [None, ValueError, SystemExit], ids=str)
-def test_a_lock_is_renewed_while_its_view_works_and_released_at_its_end(ends):
+@pytest.mark.parametrize(
+    ("ends", "is_async"),
+    [(None, False), (ValueError, False), (SystemExit, False), (None, True), (ValueError, True)],
+)
+def test_a_lock_is_renewed_while_its_view_works_and_released_at_its_end(ends, is_async):
     """However the view ends; it raises SystemExit when the server is stopped."""
 
-    def view(request):
+    def view(request: Any) -> HttpResponse:
         lease = current_lease()
         assert lease is not None
         for _ in range(3):
@@ -137,8 +222,11 @@ def test_a_lock_is_renewed_while_its_view_works_and_released_at_its_end(ends):
             raise ends
         return HttpResponse("ran")
 
+    async def aview(request: Any) -> HttpResponse:
+        return await asyncio.to_thread(view, request)
+
     with nullcontext() if ends is None else pytest.raises(ends):
-        single_flight("work")(view)(asked())
+        call(single_flight("work")(aview if is_async else view), asked())
     assert is_free("work")
 
 
@@ -158,24 +246,6 @@ def test_other_methods_pass():
     assert {method for method, locked in found[7:] if locked} == {"GET", "HEAD"}
     ran = overlap(of_reading, asked(method="GET"), asked(method="HEAD"))
     assert [each.status_code for each in ran] == [200, 409]
-
-
-def test_the_lease_is_in_the_request():
-    """`request.lease` stands while the view runs, is the current lease, and ends with it."""
-    requests = []
-
-    @single_flight("orders", ttl=50)
-    def view(request):
-        requests.append(request)
-        assert current_lease() is request.lease
-        assert assert_locked("orders") is request.lease
-        assert 30 < request.lease.remaining() <= 50  # not the 30 s of the settings
-        return HttpResponse("ran")
-
-    view(asked())
-    assert requests[0].lease.ended
-    assert current_lease() is None
-    assert is_free("orders")
 
 
 # -- what is decorated -----------------------------------------------------------------------------
@@ -235,32 +305,9 @@ def test_marks_of_other_decorators_survive():
 
     below: Any = single_flight(csrf_exempt(view))
     above: Any = csrf_exempt(single_flight(view))
-    assert (below.csrf_exempt, above.csrf_exempt) == (True, True)
+    of_class = on_dispatch(classed(View, view), csrf_exempt, single_flight)
+    assert (below.csrf_exempt, above.csrf_exempt, of_class.csrf_exempt) == (True, True, True)
     assert (below.__name__, below.__module__) == ("view", __name__)
-
-
-@pytest.mark.parametrize(
-    "decorator",
-    [single_flight, single_flight("k", wait=0), [single_flight, never_cache]],
-    ids=["bare", "with options", "in a list"],
-)
-def test_classes_are_decorated_by_dispatch(decorator):
-    """`method_decorator` on `dispatch` locks a class's requests, bare, with options, in a list."""
-    answers: list[Any] = []
-
-    @method_decorator(decorator, name="dispatch")
-    @method_decorator(csrf_exempt, name="dispatch")
-    class Order(View):
-        def post(self, request):
-            if not answers:
-                answers.append(None)
-                answers[0] = Order.as_view()(asked())
-            return HttpResponse(request.lease.name)
-
-    view: Any = Order.as_view()
-    assert view(asked()).status_code == 200
-    assert answers[0].status_code == 409
-    assert view.csrf_exempt
 
 
 # -- responses that are not complete ---------------------------------------------------------------
@@ -536,7 +583,7 @@ def test_a_stream_is_committed_before_it_is_sent(orders):
 )
 def test_async_views_under_atomic_requests_are_refused(orders, make):
     """As Django does; our mark on `dispatch` does not hide an async class from it."""
-    with pytest.raises(RuntimeError, match="ATOMIC_REQUESTS with async"):
+    with pytest.raises(RuntimeError, match=r"write @transaction\.non_atomic_requests below"):
         post(make())
 
 
@@ -605,81 +652,7 @@ def test_a_loss_in_an_async_view(memory):
         return HttpResponse("ran")
 
     with pytest.raises(LeaseLost):
-        asyncio.run(view(aasked()))
-
-
-# -- async views -----------------------------------------------------------------------------------
-
-
-def aasked(method: str = "post") -> Any:
-    """A request to an async view."""
-    return getattr(AsyncRequestFactory(), method)("/checkout/")
-
-
-def test_of_two_equal_requests_to_an_async_view_one_runs():
-    """An `async def` view runs on the loop under the lock; the second is refused."""
-    first = aasked()
-    answers: list[Any] = []
-    loops: list[Any] = []
-
-    @single_flight("{request.path}:{extra}")
-    async def view(request, extra=1):
-        assert [asyncio.get_running_loop()] == loops
-        assert current_lease() is request.lease
-        assert assert_locked("/checkout/:1") is request.lease
-        if request is first:
-            answers.append(await view(aasked()))
-        return HttpResponse("ran")
-
-    async def main() -> Any:
-        loops.append(asyncio.get_running_loop())
-        return await view(first)
-
-    assert inspect.iscoroutinefunction(view)
-    assert asyncio.run(main()).status_code == 200
-    assert answers[0].status_code == 409
-    assert first.lease.ended
-    assert is_free("/checkout/:1")
-
-
-def test_nodes_down_and_other_methods_of_an_async_view(memory):
-    """An async view answers 503, runs open where asked for, lets GET pass, and may fail."""
-
-    @single_flight("broken")
-    async def broken(request):
-        raise ValueError
-
-    async def view(request):
-        return HttpResponse(str(request.lease))
-
-    with pytest.raises(ValueError, match=r"^$"):
-        asyncio.run(broken(aasked()))
-    assert is_free("broken")
-    memory.down = {0, 1, 2}
-    assert asyncio.run(single_flight(view)(aasked())).status_code == 503
-    assert asyncio.run(single_flight(on_unavailable="run")(view)(aasked())).content == b"None"
-    assert asyncio.run(single_flight(view)(aasked("get"))).content == b"None"
-
-
-def test_an_async_class_is_locked_while_its_handler_runs():
-    """`dispatch` of an async class returns before its handler runs; the lock does not."""
-    answers: list[Any] = []
-
-    @method_decorator(single_flight("class"), name="dispatch")
-    class Order(View):
-        async def post(self, request):
-            await asyncio.sleep(0)
-            if not answers:
-                answers.append(None)
-                view: Any = Order.as_view()
-                answers[0] = await view(aasked())
-            return HttpResponse(request.lease.name)
-
-    with urls(path("", Order.as_view())):
-        assert asyncio.run(AsyncClient().post("/")).content == b"class"
-        assert answers[0].status_code == 409
-        assert Client().post("/").content == b"class"
-    assert is_free("class")
+        call(view, asked())
 
 
 # -- clients that go away --------------------------------------------------------------------------

@@ -29,7 +29,7 @@ __all__ = ["five", "three"]
 def test_a_burst_makes_no_node_look_silent(five, monkeypatch):
     """All tasks of a fresh loop get their locks, however long the loop writes."""
     redlock = template(group_of(five.urls, 0.5))
-    monkeypatch.setattr("django_redlock.nodes.loops.PATIENCE", 5)  # 2.5 seconds
+    monkeypatch.setattr(votes, "PATIENCE", 5)  # 2.5 seconds
     count = 300
 
     pack: Any = votes.pack  # type: ignore[attr-defined] # as it is called there
