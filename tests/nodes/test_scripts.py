@@ -339,9 +339,8 @@ FOREIGN = [
     f"revoked:{digest(NONCES[0]).upper()}:x",
     *[NEXT] * 9,
 ]
-nonces, slots, ttls = map(
-    st.sampled_from, ([*NONCES[:1] * 3, *NONCES[1:]], [0, 0, 1, 2], [*LONG, SHORT])
-)
+nonces = st.sampled_from([*NONCES[:1] * 3, *NONCES[1:]])
+slots, ttls = map(st.sampled_from, ([0, 0, 1, 2], [*LONG, SHORT]))
 # Mostly the same name, slot and nonce: what differs each time meets nothing.
 one = st.sampled_from([*["a"] * 9, *[SLOTS[0]] * 3, *NAMES])
 some = st.one_of(one.map(lambda name: [name]), st.lists(one, min_size=1, max_size=3, unique=True))
