@@ -160,37 +160,6 @@ def test_two_loops_at_a_time_exclude_each_other(nodes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("close", [True, False])
-def test_a_loop_that_is_dropped_while_questions_are_outstanding(nodes, close):
-    """What a dead loop had asked harms nobody: its connections are of use, or closed."""
-    redlock = template(group := group_of(nodes.urls, 5))
-    dropped = redlock.using(ttl=1)
-
-    def drop() -> None:
-        loop = asyncio.new_event_loop()
-        loop.run_until_complete(turn(redlock))
-        loop.set_exception_handler(lambda *_: None)  # "Task was destroyed but it is pending!"
-        tasks = [loop.create_task(dropped(f"dropped:{number}").aacquire()) for number in range(5)]
-        loop.call_soon(loop.stop)
-        loop.run_forever()
-        assert not any(task.done() for task in tasks)
-        if close:
-            loop.close()
-        else:
-            loop._selector.close()  # type: ignore[attr-defined]  # without what warns of it
-            loop._ssock.close()  # type: ignore[attr-defined]
-            loop._csock.close()  # type: ignore[attr-defined]
-            loop._closed = True  # type: ignore[attr-defined]
-
-    drop()
-    gc.collect()
-    by_run(redlock, "after")
-    redlock("thread").acquire().release()
-    eventually(lambda: keys_on(nodes) == [[]] * 3, what="expired")
-    end(group, nodes)
-
-
-@pytest.mark.slow
 def test_what_a_dead_loop_is_owed_disturbs_nobody(nodes):
     """A loop ends before its answers came: who has its connections next is not disturbed."""
     redlock = template(group := group_of(nodes.urls, 5))

@@ -17,10 +17,10 @@ from django_redlock.nodes.background import WorkerThreads
 from tests.support.waiting import slowness
 
 PROCESS = """
-import atexit, json, os, sys
+import json, os, sys
 from django.conf import settings
 settings.configure(REDLOCK={"default": json.loads(os.environ["ALIAS"])})
-from django_redlock import LockTaken, NodesUnavailable, redlock
+from django_redlock import NodesUnavailable, redlock
 
 class Last:
     def __init__(self, act):
@@ -35,12 +35,9 @@ class Last:
 
 lease = redlock("held").acquire()
 waits = redlock("held", wait=float("inf"))
-if sys.argv[1] == "atexit":
-    atexit.register(lease.release)
-else:
-    acts = {"release": lease.release, "extend": lease.extend, "wait": waits.acquire}
-    kept = Last(acts[sys.argv[1]])
-    sys.modules["kept"] = kept  # until modules are dropped
+acts = {"release": lease.release, "extend": lease.extend, "wait": waits.acquire}
+kept = Last(acts[sys.argv[1]])
+sys.modules["kept"] = kept  # until modules are dropped
 os.write(1, b"held ")
 """
 NODE_TIMEOUT = 60  # seconds, of which a release at the exit waited for 20
@@ -73,14 +70,6 @@ def test_what_runs_when_the_interpreter_shuts_down_waits_for_nothing(patient_nod
     said, complaints = ended(patient_nodes, act)
     assert said == f"held {says}"
     assert "Traceback" not in complaints
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_handler_of_atexit_still_releases(patient_nodes):
-    """It runs before the interpreter shuts down."""
-    assert ended(patient_nodes, "atexit") == ("held ", "")
-    redlock("held").acquire(wait=0).release()
 
 
 HANDLERS = """

@@ -337,9 +337,12 @@ FOREIGN = [
     *(part for n in NONCES for part in (f"{n}:", n, f"{n}:5", f"{n}:05:l", f"{n}:7:{RUNS[1]}")),
     *(f"revoked:{digest(n)}:" for n in NONCES),
     f"revoked:{digest(NONCES[0]).upper()}:x",
+    *[NEXT] * 9,
 ]
-nonces, slots, ttls = map(st.sampled_from, (NONCES, range(3), [*LONG, SHORT]))
-one = st.sampled_from([*["a"] * len(NAMES), *NAMES])  # seldom met are names that all differ
+nonces = st.sampled_from([*NONCES[:1] * 3, *NONCES[1:]])
+slots, ttls = map(st.sampled_from, ([0, 0, 1, 2], [*LONG, SHORT]))
+# Mostly the same name, slot and nonce: what differs each time meets nothing.
+one = st.sampled_from([*["a"] * 9, *[SLOTS[0]] * 3, *NAMES])
 some = st.one_of(one.map(lambda name: [name]), st.lists(one, min_size=1, max_size=3, unique=True))
 words = st.sampled_from(["", *NONCES, NONCES[2].upper(), "0" * 31, "foreign"])
 
@@ -476,8 +479,8 @@ class Questions(RuleBasedStateMachine):
         self.pair.survey(["no", *names] if names else [], index=index)
 
     @rule(name=one, value=st.sampled_from(FOREIGN), px=st.sampled_from([None, *LONG]),
-          kind=st.sampled_from([LOCK, LOCK, MARK]), deletes=st.booleans())  # fmt: skip
-    def interfere(self, name: str, value: str, px: int | None, *, kind: str, deletes: bool) -> None:
+          kind=st.sampled_from([LOCK, LOCK, MARK]), deletes=st.sampled_from([0, 0, 1]))  # fmt: skip
+    def interfere(self, name: str, value: str, px: int | None, *, kind: str, deletes: int) -> None:
         """Be another client, or an operator."""
         if deletes:
             self.pair.delete(name)
@@ -496,13 +499,13 @@ class Questions(RuleBasedStateMachine):
         self.pair.admit()
 
 
-@pytest.mark.parametrize("examples", [20, pytest.param(300, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("examples", [30, pytest.param(300, marks=pytest.mark.nightly)])
 def test_the_node_in_memory_means_what_the_lua_means(pair, examples):
     """The same questions in any order get the same answers and leave the same keys.
 
     At night the order is drawn, and a sequence that fails is made short, which takes minutes.
     """
-    at_night = examples > 20
+    at_night = examples > 30
     machine: Any = lambda: Questions(pair)  # noqa: E731 - it is called as a class would be
     plays = settings(
         max_examples=examples,
@@ -581,26 +584,6 @@ def test_a_grant_that_comes_behind_its_release_lasts_for_its_ttl(pair):
     assert pair.grant(NONCES[0], ["a"])[1] == b"GRANTED"
     assert pair.grant(NONCES[1], ["a"])[1] == b"HELD"
     assert slot(pair.client.pttl(f"{LOCK}a")) == slot(STEP)
-
-
-def test_a_word_opens_only_what_is_reserved_or_its_own(pair):
-    """With the word of a dead tenancy: a missing key, a reservation, or that tenancy's own value.
-
-    Never another's, one that merely begins like it, a foreign one or one that rests; and not
-    unless that holds for every name.
-    """
-    word = NONCES[0]
-    for value in (f"{NONCES[1]}:5:x", word, f"{word}0:5:x", word[:-1], "rest::x", "next::x", ""):
-        pair.put("a", value, STEP)
-        assert pair.grant(NONCES[1], ["a"], word=word)[1] == b"HELD"
-        assert pair.grant(NONCES[1], ["b", "a"], word=word)[1] == b"HELD"
-        assert pair.client.get(f"{LOCK}b") is None
-    for value in (f"{word}:5:x", NEXT):
-        pair.put("a", value, STEP)
-        before = pair.memory.fences.get("1", 0)
-        assert pair.grant(NONCES[1], ["a", "b"], word=word)[1] == b"GRANTED"
-        assert pair.memory.fences["1"] > before
-        pair.delete("b")
 
 
 @pytest.mark.parametrize(
@@ -947,20 +930,6 @@ def test_a_record_tells_whoever_asks(pair, at, value, word):
     assert pair.client.get(f"{LOCK}a") is None
 
 
-def test_a_record_is_put_back_in_the_place_of_the_callers_own_key(pair):
-    """No other key is replaced, and where there is none, none is set."""
-    back: dict[str, Any] = {"at": 12_345, "label": "who did it", "granted": 2 * STEP}
-    assert pair.complete(NONCES[0], ["a"], 3 * STEP, **back)[1:] == [b"GONE"]
-    for value in (f"{NONCES[1]}:5:label", NEXT, "rest::l", "done::l", "once::1:l", "foreign"):
-        pair.put("a", value, STEP)
-        assert pair.complete(NONCES[0], ["a"], 3 * STEP, **back)[1:] == [b"GONE"]
-        assert pair.client.get(f"{LOCK}a") == value.encode()
-    pair.delete("a")
-    pair.grant(NONCES[0], ["a"], ttl=2 * STEP)
-    assert pair.complete(NONCES[0], ["a"], 3 * STEP, **back)[1:] == [b"RECORDED", 1]
-    assert pair.client.get(f"{LOCK}a") == b"once::12345:who did it"
-
-
 def test_the_time_since_the_grant_is_taken_off_a_record_that_is_put_back(pair):
     """However late the message is; one whose time is over leaves the name free."""
     pair.put("a", f"{NONCES[0]}:5:label", STEP)  # of 3 * STEP, two are over
@@ -989,10 +958,14 @@ def test_the_time_since_the_grant_is_taken_off_a_record_that_is_put_back(pair):
         (LOCK, f"{'a' * 32}:5:h:1(t):me", None),
         (LOCK, f"{'a' * 32}:5:h:1(u):other-1", None),
         (LOCK, f"{'a' * 32}:5:h:1:other-1", None),
+        (LOCK, "once::12345:h:1(t):other-1", None),
     ],
 )
 def test_what_is_an_obstacle_to_a_mark(pair, kind, value, other):
-    """A mark of another id, or a run of the same task with one, also while it rests."""
+    """A mark of another id, or a run of the same task with one, also while it rests.
+
+    A record of work is none, which may stay for days: the message is told when the work was done.
+    """
     pair.put("a", value, 1_200_000, kind)
     answer = pair.mark(NONCES[0], "a", ["a"], "me")
     assert answer[1:3] == ([b"TAKEN", other] if other else [b"MARKED", 1])
@@ -1022,14 +995,6 @@ def test_what_removes_a_mark_or_a_record(pair, key, value, nonce, *, whose, remo
     pair.put("a", value, STEP, key)
     assert pair.unmark(nonce, "a", whose, key)[1] == (b"UNMARKED" if removed else b"GONE")
     assert pair.client.exists(f"{key}a") == (not removed)
-
-
-def test_a_record_of_work_is_no_run(pair):
-    """It may stay for days: a message in that time is sent, and is told when the work was done."""
-    pair.grant(NONCES[1], ["b"], label="h:1(t):other-1")
-    pair.complete(NONCES[1], ["b"], STEP, at=12_345)
-    assert pair.client.get(f"{LOCK}b") == b"once::12345:h:1(t):other-1"
-    assert pair.mark(NONCES[0], "a", ["b"], "me")[1] == b"MARKED"
 
 
 @pytest.mark.parametrize(
@@ -1191,17 +1156,13 @@ def test_who_knows_no_epoch_is_told_of_the_memory(pair):
 
 
 def test_a_node_tells_how_many_names_have_waiters(pair):
-    """Those that it believes in still, up to a limit; what a stranger wrote there is none."""
+    """Those that it believes in still, up to a limit."""
     pair.fleeting = True
     for name, milliseconds in {"a": 1_800_000, "b": 1_800_000, "c": 1}.items():
         pair.look(name, milliseconds)
     pair.let_pass(3 * SHORT)
     assert pair.ask(Memory, NONCES[0], FENCES, WAITS, 9, last=0)[2][3] == 2
     assert pair.ask(Memory, NONCES[0], FENCES, WAITS, 1, last=0)[2][3] == 1
-    pair.client.delete(WAITS)
-    pair.client.set(WAITS, "a stranger's")
-    text = scripts.TEXT[Command.MEMORY]
-    assert pair.client.eval(text, 2, FENCES, WAITS, ECHO, 9, 0)[2][3] == 0
 
 
 # -- promotion, admission --------------------------------------------------------------------
@@ -1251,16 +1212,6 @@ def test_a_node_that_was_promoted_since_has_no_vote(promoted, request_, done):
     assert put(promoted, request_, f"0{history}") == done
     promote(promoted)
     assert put(promoted, request_, f"0{history}") == b"EMPTY"
-
-
-@by_history
-def test_without_a_look_at_the_history_a_promoted_node_votes(promoted, request_, done):
-    """The check can fail."""
-    text = scripts.TEXT[request_.command]
-    found = "string.find(told, 'second_repl_offset:', 1, true)"
-    assert text.count(found) == 1
-    promote(promoted)
-    assert put(promoted, request_, "0", text.replace(found, "false")) == done
 
 
 HISTORY = "5eed" * 10
