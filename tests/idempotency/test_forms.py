@@ -91,7 +91,8 @@ def links(answer: Any, text: str = "Open the form again") -> list[str]:
 def test_a_visitor_without_a_login_buys():
     """The tag starts the session whose key it is; two visitors with one key have two orders."""
     ann, bob = Browser(page), Browser(page)
-    fields = ann.open()
+    other, fields = ann.open(), ann.open()
+    assert other["idempotency_key"] != fields["idempotency_key"]
     first = ann.send(fields)
     assert first.status_code == 201
     again = ann.send(fields)
@@ -151,7 +152,9 @@ def refused(browser: Browser, caplog: pytest.LogCaptureFixture, *back: str) -> t
     said = [each for each in caplog.records if each.name == "django_redlock"]
     assert [each.levelno for each in said] == [logging.WARNING]
     assert f"the idempotent of {__name__}, line" in said[0].getMessage()
-    return answer.content.decode(), said[0].getMessage()
+    shown = answer.content.decode()
+    assert "<h1>We could not process this form</h1>" in shown
+    return shown, said[0].getMessage()
 
 
 def test_nobodys_key_is_told_to_the_developer(caplog):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
 from django.db import connection, transaction
-from django.http import HttpResponse
-from django.test import Client
+from django.http import HttpResponse, JsonResponse
+from django.test import AsyncClient, Client
 from django.test.client import encode_multipart
-from django.urls import include, path
+from django.urls import path
+from django.utils.decorators import method_decorator
+from django.views.generic import View
 from ninja import NinjaAPI, Schema
 from ninja.errors import HttpError
 from rest_framework import serializers
@@ -19,7 +24,6 @@ from rest_framework.decorators import api_view, authentication_classes
 from rest_framework.permissions import IsAuthenticated
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.response import Response
-from rest_framework.routers import SimpleRouter
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
@@ -31,7 +35,7 @@ from django_redlock.views.ninja import non_atomic
 from tests.views.asking import urls
 from tests.views.tokens import Bearer, Tokens
 
-from .shop import KEY, assert_same, orders_made, records
+from .shop import KEY, assert_same, close, orders_made, records
 
 pytestmark = pytest.mark.django_db
 
@@ -71,6 +75,125 @@ class Base(APIView):
 def make() -> str:
     """Make an order; return its token."""
     return Group.objects.create(name=uuid.uuid4().hex).name
+
+
+# -- each kind of view -----------------------------------------------------------------------------
+
+
+def work(request: Any) -> HttpResponse:
+    """What each of them does."""
+    assert connection.in_atomic_block
+    token = make()
+    if request.headers.get("X-Fails"):
+        raise ZeroDivisionError
+    return JsonResponse({"token": token}, status=201)
+
+
+async def awork(request: Any) -> HttpResponse:
+    """The same, in an event loop."""
+    await Group.objects.acreate(name=uuid.uuid4().hex)
+    return await sync_to_async(work)(request)
+
+
+class Plain(View):
+    """A class of Django's."""
+
+    def post(self, request: Any) -> HttpResponse:
+        return work(request)
+
+
+class Async(View):
+    """An async one."""
+
+    async def post(self, request: Any) -> HttpResponse:
+        return await awork(request)
+
+
+class Open(ViewSet):
+    """A viewset, of which one action is meant."""
+
+    authentication_classes = ()
+
+    def create(self, request: Any) -> HttpResponse:
+        return work(request)
+
+    def list(self, request: Any) -> Response:
+        return Response(make())
+
+
+def operation(view: Any) -> Any:
+    """The URLs of an API of django-ninja."""
+    api = NinjaAPI(urls_namespace=f"one{uuid.uuid4().hex}")
+    api.post("/")(view)
+    return api.urls
+
+
+once = idempotent(scope="all")
+on_dispatch: Any = method_decorator(once, "dispatch")
+of_class: Any = of_rest_framework(scope="all")
+of_creation: Any = of_rest_framework(scope="all", actions=["create"])
+KINDS: dict[str, Callable[[], Any]] = {
+    "def": lambda: once(work),
+    "async def": lambda: once(awork),
+    "class": lambda: on_dispatch(type("Once", (Plain,), {})).as_view(),
+    "async class": lambda: on_dispatch(type("Once", (Async,), {})).as_view(),
+    "api_view": lambda: of_class(api_view(["POST"])(authentication_classes([])(work))),
+    "viewset": lambda: of_creation(type("Once", (Open,), {})).as_view(
+        {"post": "create", "get": "list"}
+    ),
+    "ninja": lambda: operation(once(work)),
+    "async ninja": lambda: operation(once(awork)),
+}
+
+
+FAILS: Any = {"X-Fails": "1"}
+IN_THREADS = pytest.mark.django_db(transaction=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "server"),
+    [
+        *((kind, "wsgi") for kind in KINDS if "async" not in kind),
+        *(
+            pytest.param(kind, server, marks=IN_THREADS)
+            for kind in KINDS
+            if "async" in kind
+            for server in ("wsgi", "asgi")
+        ),
+    ],
+)
+def test_each_kind_of_view_does_its_work_once(kind, server):
+    """In a transaction: what fails is rolled back, what succeeds is replayed."""
+
+    def send(key: str | None = KEY, *, method: str = "post", seats: int = 2, **headers: Any) -> Any:
+        headers |= {} if key is None else {"Idempotency-Key": key}
+        sent: Any = {} if method == "get" else {"data": {"seats": seats}}
+        sent |= {"headers": headers, "content_type": "application/json"}
+        if server == "wsgi":
+            return getattr(Client(raise_request_exception=False), method)("/", **sent)
+
+        async def ask() -> Any:
+            asked = AsyncClient(raise_request_exception=False)
+            answer = await getattr(asked, method)("/", **sent)
+            await sync_to_async(close)()  # of the thread in which it was answered
+            return answer
+
+        return asyncio.run(ask())
+
+    with urls(path("", KINDS[kind]())):
+        assert send(**FAILS).status_code == 500
+        assert (orders_made(), records()) == (0, [])
+        first = send()
+        assert first.status_code == 201
+        assert_same(first, send())
+        assert [each.status for each in records()] == [201]
+        assert send(seats=3).status_code == 422
+        assert send(None).status_code == 400
+        if kind == "viewset":
+            assert send(method="get").content != send(method="get").content
+
+
+# -- Django REST framework -------------------------------------------------------------------------
 
 
 @of_rest_framework()
@@ -133,18 +256,43 @@ def test_rest_framework_gives_the_first_answer_again(shop):
     assert ask(key=None).status_code == 400
 
 
+def form(boundary: str, **fields: str) -> Any:
+    """A form of several parts."""
+    body = encode_multipart(boundary, fields)
+    return {"data": body, "content_type": f"multipart/form-data; boundary={boundary}"}
+
+
+PRICES: Any = [{"data": f'{{"seats": 2, "price": 0.1234567890123456789{each}}}'} for each in (1, 2)]
+
+
+@pytest.mark.parametrize("is_parsed", [False, True])
+@pytest.mark.parametrize(
+    "requests",
+    [
+        ({}, {"data": '{"seats":2}'}, {"data": {"seats": 3}}),
+        (form("a", seats="2"), form("b", seats="2"), form("a", seats="3")),  # of any boundary
+    ],
+    ids=["JSON", "form"],
+)
+def test_rest_framework_compares_content_by_its_values(shop, monkeypatch, is_parsed, requests):
+    """Also where a throttle has parsed it before."""
+    if is_parsed:
+        monkeypatch.setattr(Never, "allow_request", lambda _, request, __: bool(request.data))
+    one, equal, other = requests
+    assert_same(ask(**one), ask(**equal))
+    assert ask(**other).status_code == 422
+
+
 def test_rest_framework_compares_numbers_by_all_their_digits(shop):
     """Though its parser makes floats of them."""
-    one, other = (f'{{"seats": 2, "price": 0.1234567890123456789{each}}}' for each in (1, 2))
-    assert_same(ask(data=one), ask(data=one))
-    assert ask(data=other).status_code == 422
+    assert_same(ask(**PRICES[0]), ask(**PRICES[0]))
+    assert ask(**PRICES[1]).status_code == 422
 
 
-def test_rest_framework_has_read_the_content(shop, monkeypatch):
-    """A throttle has parsed it before."""
-    monkeypatch.setattr(Never, "allow_request", lambda _, request, __: bool(request.data))
-    assert_same(ask(), ask(data='{"seats":2}'))
-    assert ask(data={"seats": 3}).status_code == 422
+def test_rest_framework_finds_the_key_in_a_form(shop):
+    """It parses one of any method; what is no JSON is its own 400."""
+    assert ask(key=None, **form("c", seats="2", idempotency_key="me")).json()["key"] == "me"
+    assert ask(data="{", key="other").status_code == 400
 
 
 def test_a_method_that_passes(shop):
@@ -205,48 +353,6 @@ def test_an_error_is_handled_once(monkeypatch):
     assert len(asked) == 1
 
 
-def test_a_file_is_compared_by_what_is_in_it(shop):
-    """REST framework parses a form of any method; boundaries do not count."""
-
-    def form(boundary: str, seats: str = "2") -> dict[str, Any]:
-        body = encode_multipart(boundary, {"seats": seats})
-        return {"data": body, "content_type": f"multipart/form-data; boundary={boundary}"}
-
-    assert_same(ask(**form("a")), ask(**form("b")))
-    hidden = encode_multipart("c", {"seats": "2", "idempotency_key": "hidden"})
-    kind = "multipart/form-data; boundary=c"
-    assert ask(key=None, data=hidden, content_type=kind).json()["key"] == "hidden"
-    assert ask(**form("a", "3")).status_code == 422
-    assert ask(data="{", key="other").status_code == 400
-
-
-def test_functions_and_viewsets():
-    """Above ``@api_view``, and on a viewset for some actions."""
-
-    @of_rest_framework(scope="all")
-    @api_view(["POST"])
-    @authentication_classes([])
-    def pay(request: Any) -> Response:
-        return Response(make())
-
-    @of_rest_framework(scope="all", actions=["create"])
-    class Orders(ViewSet):
-        authentication_classes = ()
-
-        def create(self, request: Any) -> Response:
-            return Response(make())
-
-        def list(self, request: Any) -> Response:
-            return Response(make())
-
-    router = SimpleRouter()
-    router.register("orders", Orders, basename="orders")
-    with urls(path("pay/", pay), path("", include(router.urls))):
-        assert_same(ask("/pay/"), ask("/pay/"))
-        assert_same(ask("/orders/", key="b"), ask("/orders/", key="b"))
-        assert Client().get("/orders/").content != Client().get("/orders/").content
-
-
 def test_mistakes():
     """Each is told where it is written."""
     with pytest.raises(TypeError, match=r"idempotent of REST framework has parentheses"):
@@ -290,12 +396,6 @@ def api() -> NinjaAPI:
         response["Location"] = f"/orders/{token}"
         return {"token": token, "secret": 7}
 
-    @made.post("/apay", response=Receipt)
-    @idempotent
-    async def apay(request: Any, basket: Basket) -> Any:
-        made = await Group.objects.acreate(name=uuid.uuid4().hex)
-        return {"token": made.name, "secret": 7}
-
     @made.post("/odd")
     @idempotent
     def odd(request: Any) -> Any:
@@ -325,15 +425,6 @@ def test_ninja_gives_the_first_answer_again(ninja):
     assert ask("/api/pay", scheme="Bearer", data={"seats": 3}).status_code == 422
     assert ask("/api/pay", scheme="Bearer", user="nobody").status_code == 401
     assert ask("/api/pay", scheme="Bearer", key=None).status_code == 400
-    assert orders_made() == 1
-
-
-@pytest.mark.django_db(transaction=True)
-def test_async_operations(ninja):
-    """The same, in a transaction of the thread that waits for them."""
-    first = ask("/api/apay", scheme="Bearer")
-    assert set(first.json()) == {"token"}
-    assert_same(first, ask("/api/apay", scheme="Bearer"))
     assert orders_made() == 1
 
 

@@ -27,6 +27,7 @@ from django.utils.log import AdminEmailHandler
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, redlock
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.views import IgnoreRefusals, RedlockMiddleware, Refusal, single_flight
+from django_redlock.views import rest_framework as drf
 from tests.docs.pages import blocks
 
 from . import asking
@@ -318,6 +319,27 @@ def test_answers_of_async_views():
     assert link(arefused(result=newest)) == ("/orders/0/", RESULT)
 
 
+async def awaited(*_: Any) -> Any:
+    """An option that nobody can await."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: single_flight(on_refused=awaited)(plain),
+        lambda: single_flight(key=awaited)(plain),
+        lambda: drf.single_flight(on_refused=awaited),
+        lambda: drf.single_flight(key=awaited),
+        lambda: type("Awaited", (RedlockMiddleware,), {"on_refused": awaited})(plain),
+    ],
+    ids=["on_refused", "key", "on_refused of REST", "key of REST", "middleware"],
+)
+def test_what_would_be_awaited_is_refused(make):
+    """Where it is written, or when the site starts."""
+    with pytest.raises(TypeError, match="is a coroutine function, and the view is none"):
+        make()
+
+
 def test_a_refusal_opens_no_transaction(orders):
     """What answers a refused request runs outside of the transactions of ATOMIC_REQUESTS."""
     found = []
@@ -441,13 +463,6 @@ class Mine(RedlockMiddleware):
         return HttpResponse("mine", status=423) if refusal.status == 409 else None
 
 
-class Awaited(RedlockMiddleware):
-    """A mistake."""
-
-    async def on_refused(self, request: Any, refusal: Any) -> None:
-        return None
-
-
 urlpatterns: list[Any] = [path("plain/", plain)]
 ask = functools.partial(asking.ask, __name__)
 USES = pytest.mark.parametrize("use", ["sync", "async"])
@@ -464,12 +479,6 @@ def test_answers_of_a_sites_own(use, memory):
     assert (response.status_code, response.content) == (423, b"mine")
     memory.down = {0, 1, 2}
     assert ask("/plain/", mine, use=use).status_code == 503
-
-
-def test_an_answer_that_has_to_be_awaited():
-    """Django calls it in a thread, so it is refused when the site starts."""
-    with pytest.raises(TypeError, match="on_refused is a coroutine function"):
-        ask("/plain/", f"{__name__}.Awaited")
 
 
 LOST = LeaseLost("lost", name="stock")

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import include, path
 from rest_framework import exceptions
-from rest_framework.decorators import action, api_view, authentication_classes
+from rest_framework.decorators import action, api_view
 from rest_framework.permissions import IsAuthenticated
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
@@ -137,21 +137,6 @@ def test_actions_of_a_viewset(orders):
             assert ask(address="/orders/8/pay/").status_code == 200
 
 
-def test_a_function(orders):
-    """``@api_view``, from above."""
-
-    @drf.single_flight("pay:{client}:{pk}")
-    @api_view(["POST"])
-    @authentication_classes([Tokens])
-    def pay(request: Any, pk: int) -> Response:
-        return Response({"lease": request.lease.name, "in": in_transaction()})
-
-    with urls(path("<int:pk>/", pay)):
-        assert ask(address="/7/").json() == {"lease": "pay:user:5:7", "in": {"orders": True}}
-        with redlock("pay:user:5:7"):
-            assert ask(address="/7/").status_code == 409
-
-
 def test_a_subclass_is_locked_and_may_say_how(orders):
     """Also where its ``initial()`` calls no other; its own decorator replaces its parent's."""
 
@@ -194,16 +179,6 @@ def test_a_key_that_the_handler_does_not_fill_is_refused(make):
     with pytest.raises(TypeError, match=r"takes \(request\), and is called with \(request, pk\)"):
         drf.single_flight(key=lambda request: "x")(make())
     drf.single_flight("pay:{client}:{request.data[order]}")(make())
-
-
-@pytest.mark.parametrize("option", ["key", "on_refused"])
-def test_options_that_would_be_awaited_are_refused(option):
-    """REST framework's views are plain."""
-
-    async def awaited(*_: Any) -> None: ...
-
-    with pytest.raises(TypeError, match="is a coroutine function, and the view is none"):
-        drf.single_flight(**{option: awaited})  # type: ignore[arg-type]
 
 
 # -- the exception handler ------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from rest_framework.viewsets import ViewSet
 from django_redlock import LeaseLost, assert_locked, conf, current_lease
 from django_redlock.views import rest_framework as drf
 from django_redlock.views import single_flight
+from django_redlock.views.ninja import non_atomic
 from tests.support.waiting import eventually
 
 from .asking import (
@@ -86,54 +87,61 @@ def work(request: Any) -> HttpResponse:
     return HttpResponse("ran")
 
 
-async def awork(request: Any) -> HttpResponse:
-    """The same, in an event loop."""
-    await asyncio.sleep(0)
-    return work(request)
+def on_loop(body: Any) -> Any:
+    """The same as a coroutine function."""
+
+    async def awaited(request: Any) -> HttpResponse:
+        await asyncio.sleep(0)
+        response: HttpResponse = body(request)
+        return response
+
+    return awaited
 
 
-def classed(base: Any, body: Any, **more: Any) -> Any:
+def classed(base: Any, body: Any, *, is_async: bool = False) -> Any:
     """A class with this method for POST."""
-    return type("Order", (base,), {"post": lambda _, request: body(request), **more})
+
+    def post(_: Any, request: Any) -> Any:
+        return body(request)
+
+    async def apost(_: Any, request: Any) -> Any:
+        return await on_loop(body)(request)
+
+    handler = apost if is_async else post
+    return type("Order", (base,), {"post": handler, "authentication_classes": ()})
 
 
 def operation(body: Any) -> Any:
     """The URLs of an API of django-ninja with this operation."""
     api = NinjaAPI(urls_namespace=f"equal{id(object())}")
     api.post("/")(body)
-    return api.urls
-
-
-async def apost(_: Any, request: Any) -> HttpResponse:
-    """A handler of an async class."""
-    return await awork(request)
+    return non_atomic(api.urls)
 
 
 single = single_flight("order", ttl=50)
 on_class = drf.single_flight("order", ttl=50)
-OPEN: Any = {"authentication_classes": ()}
 CLIENTS: Any = {"wsgi": Client, "asgi": AsyncClient}
-EQUAL: dict[str, Callable[[], Any]] = {
-    "def": lambda: single(work),
-    "async def": lambda: single(awork),
-    "class": lambda: on_dispatch(classed(View, work), single),
-    "class, in a list": lambda: on_dispatch(classed(View, work), [never_cache, single]),
-    "async class": lambda: on_dispatch(type("Order", (View,), {"post": apost}), single),
-    "as_view": lambda: single(classed(View, work).as_view()),
-    "REST framework": lambda: on_class(classed(APIView, work, **OPEN)).as_view(),
-    "api_view": lambda: on_class(api_view(["POST"])(authentication_classes([])(work))),
-    "viewset": lambda: on_class(classed(ViewSet, work, **OPEN)).as_view({"post": "post"}),
-    "ninja": lambda: operation(single(work)),
-    "async ninja": lambda: operation(single(awork)),
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "def": single,
+    "async def": lambda body: single(on_loop(body)),
+    "class": lambda body: on_dispatch(classed(View, body), single),
+    "class, in a list": lambda body: on_dispatch(classed(View, body), [never_cache, single]),
+    "async class": lambda body: on_dispatch(classed(View, body, is_async=True), single),
+    "as_view": lambda body: single(classed(View, body).as_view()),
+    "REST framework": lambda body: on_class(classed(APIView, body)).as_view(),
+    "api_view": lambda body: on_class(api_view(["POST"])(authentication_classes([])(body))),
+    "viewset": lambda body: on_class(classed(ViewSet, body)).as_view({"post": "post"}),
+    "ninja": lambda body: operation(single(body)),
+    "async ninja": lambda body: operation(single(on_loop(body))),
 }
 
 
 @pytest.mark.parametrize("server", CLIENTS)
-@pytest.mark.parametrize("kind", EQUAL)
+@pytest.mark.parametrize("kind", KINDS)
 def test_of_two_equal_requests_one_runs(kind, server):
     """While the view runs for a request, an equal one is answered without it."""
     ran.clear()
-    with urls(path("", EQUAL[kind]())):
+    with urls(path("", KINDS[kind](work))):
         answer: Any = CLIENTS[server]().post("/")
         done = asyncio.run(answer) if server == "asgi" else answer
     assert (done.status_code, done.content) == (200, b"ran")
@@ -433,12 +441,12 @@ def test_a_template_may_be_rendered_by_a_coroutine():
 # -- transactions ----------------------------------------------------------------------------------
 
 
-def test_the_commit_comes_before_the_release(orders):
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "async" not in kind])
+def test_the_commit_comes_before_the_release(kind, orders):
     """Under ATOMIC_REQUESTS the lock is held when the transaction has been committed."""
     facts = []
 
-    @single_flight("order")
-    def view(request):
+    def view(request: Any) -> HttpResponse:
         insert()
         transaction.on_commit(
             lambda: facts.append((in_transaction(), is_free("order"))), using="orders"
@@ -446,7 +454,7 @@ def test_the_commit_comes_before_the_release(orders):
         assert in_transaction() == {"orders": True}
         return HttpResponse("ran")
 
-    assert post(view).status_code == 200
+    assert post(KINDS[kind](view)).status_code == 200
     assert facts == [({"orders": False}, False)]
     assert is_free("order")
     assert count() == 1
