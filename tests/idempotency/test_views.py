@@ -19,7 +19,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import call_command
 from django.core.signals import request_finished
 from django.db import IntegrityError, connection, connections, transaction
-from django.http import HttpResponse, StreamingHttpResponse
+from django.http import FileResponse, HttpResponse, StreamingHttpResponse
 from django.template import engines
 from django.template.response import TemplateResponse
 from django.test import override_settings
@@ -571,6 +571,16 @@ def test_what_cannot_be_replayed_is_refused_at_once(view, problem):
     with pytest.raises(NotReplayable, match=problem):
         shop.send()
     assert (orders_made(), records()) == (0, [])
+
+
+def test_a_stream_that_is_refused_leaves_its_file_closed(tmp_path):
+    """A server closes what it answers with, and this response reaches no server."""
+    (tmp_path / "report").touch()
+    file = (tmp_path / "report").open("rb")
+    shop = Shop(anybody(lambda _: FileResponse(file)), raises=True)
+    with pytest.raises(NotReplayable, match="it is a stream"):
+        shop.send()
+    assert file.closed
 
 
 def test_a_body_need_not_be_stored():
