@@ -439,7 +439,8 @@ class Link:
         """Write the request to every connection at once; nothing waits between two of them."""
         now, votes = time.monotonic(), exchange.votes
         exchange.prompt = exchange.prompt or ()
-        mine = {index: each for index, each in self.connections.items() if index in exchange.asked}
+        have = self.connections
+        mine = {index: have[index] for index in exchange.asked if index in have}
         for index, pending in exchange.ask(mine, now).items():
             connection = mine[index]
             owed = connection.owed

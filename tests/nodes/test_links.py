@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
 import threading
 import time
 from contextlib import closing, nullcontext
@@ -97,6 +98,24 @@ def test_an_odd_reply_has_the_vote_that_it_has_in_the_general_way(oddity, reques
             group.close(0)  # the odd node carries out nothing
     assert votes[0][1:] == votes[1][1:]
     assert votes[0][0][:-2] == votes[1][0][:-2]
+
+
+@pytest.mark.parametrize("way", [nullcontext, generally], ids=["usual", "general"])
+def test_nodes_are_written_to_in_the_order_of_the_request(three, way):
+    """Whichever was connected first: those who want one name meet at the same node."""
+    group = group_of(three.urls, LONG)
+    link, asked, send = connected(group), [], socket.socket.send
+    for index in (2, 0, 1):
+        link.have(index, link.drop(index))
+
+    def noting(own: socket.socket, data: bytes) -> int:
+        asked.extend(i for i, each in link.connections.items() if each.fileno == own.fileno())
+        return send(own, data)
+
+    with way(), patch.object(socket.socket, "send", noting):
+        group.ask(replace(grant(), first=1))
+    assert asked == [1, 2, 0]
+    group.ask(release())
 
 
 def freed_with_a_waiter(

@@ -23,8 +23,8 @@ NAMES = 12  # fewer than tasks at a time: some are refused, some wait
 class Forgetful(Exchange):
     """Takes the question of a cancelled task out of the stream; its answer comes all the same."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         assert self.answered is not None
         self.answered.add_done_callback(self._forget)
 

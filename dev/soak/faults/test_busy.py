@@ -130,7 +130,7 @@ def test_who_is_connected_late_is_asked_where_another_is_silent(three, halting):
 def test_who_asks_no_further_node_is_refused(three, halting, monkeypatch):
     """The check can fail."""
     note_broken("more")  # a busy machine may pause node 1 when it has voted
-    monkeypatch.setattr(Link, "_more", lambda _: False)
+    monkeypatch.setattr(Link, "_more", lambda *_: False)
     redlock = halting()
     try:
         with pytest.raises(NodesUnavailable), redlock("name"):
