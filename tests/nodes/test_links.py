@@ -104,7 +104,8 @@ def test_an_odd_reply_has_the_vote_that_it_has_in_the_general_way(oddity, reques
 def test_nodes_are_written_to_in_the_order_of_the_request(three, way):
     """Whichever was connected first: those who want one name meet at the same node."""
     group = group_of(three.urls, LONG)
-    link, asked, send = connected(group), [], socket.socket.send
+    asked: list[int] = []
+    link, send = connected(group), socket.socket.send
     for index in (2, 0, 1):
         link.have(index, link.drop(index))
 
