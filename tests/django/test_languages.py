@@ -83,7 +83,9 @@ def printed() -> list[str]:
         check()[1],
         check("--json")[1],
     ]
-    return [re.sub(r"[ -]+", " ", re.sub(r"\d+(\.\d+)?", "0", each)) for each in found]
+    zeros = [re.sub(r"\d+(\.\d+)?", "0", each) for each in found]
+    # The nodes tell of "9 to 10" seconds where the last of them was asked a moment later.
+    return [re.sub(r"[ -]+", " ", each).replace("0 to 0", "0") for each in zeros]
 
 
 @pytest.mark.parametrize("code", LANGUAGES)

@@ -52,6 +52,15 @@ def test_a_job_that_lasts_is_asked_to_end_and_waited_for():
     eventually(lambda: rounds == [1, 2])
 
 
+def test_a_job_that_fails_is_logged_and_the_next_one_is_done(caplog):
+    """Nobody waits for what a thread of the background does, so nobody else would hear of it."""
+    threads, done = WorkerThreads(), threading.Event()
+    threads.do("fails", partial(sorted, None))
+    threads.do("fails", done.set)
+    assert done.wait(LONG)
+    assert [each.exc_info and each.exc_info[0] for each in caplog.records] == [TypeError]
+
+
 def test_a_job_that_goes_on_is_named():
     """Who asks for the end hears of the work that is not over in time."""
     threads, enough = WorkerThreads(), threading.Event()

@@ -76,10 +76,18 @@ def test_an_extension_is_one_message_to_each_node(nodes):
     for place in (1, 3):
         with nodes[place].client() as client:
             client.delete("redlock:lock:extended")
-    lease.extend()
-    lease.extend()
-    extra = [now - old - 3 for now, old in zip(scripts_run(nodes, "extended"), before, strict=True)]
-    assert extra == [0, 1, 0, 1, 0]
+    extended = 1
+
+    def more() -> list[int]:
+        """What each node was asked besides the extensions, of which there is one more."""
+        nonlocal extended
+        lease.extend()
+        extended += 1
+        now = scripts_run(nodes, "extended")
+        return [count - old - extended for count, old in zip(now, before, strict=True)]
+
+    eventually(lambda: more() == [0, 1, 0, 1, 0])  # a node that is heard too late is healed later
+    assert more() == [0, 1, 0, 1, 0]
     lease.release()
 
 
