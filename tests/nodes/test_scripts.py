@@ -794,6 +794,21 @@ def test_extend_gives_a_key_without_expiry_none(pair):
     assert pair.client.pttl(f"{LOCK}a") == -1
 
 
+def test_extend_shortens_no_key(pair):
+    """A renewal for less is no release before its time."""
+    pair.grant(NONCES[0], ["a"], ttl=2 * STEP)
+    assert pair.extend((NONCES[0], ["a"], STEP)) == [1]
+    assert slot(pair.client.pttl(f"{LOCK}a")) == 2
+
+
+def test_a_record_has_the_label_of_who_did_the_work(pair):
+    """That of the lease, unless somebody else is named: who puts it back is not who did it."""
+    for name, label, told in ("a", "", "me"), ("b", "worker", "worker"):
+        pair.grant(NONCES[0], [name], label="me")
+        pair.complete(NONCES[0], [name], STEP, at=1, label=label)
+        assert pair.client.get(f"{LOCK}{name}") == f"once::1:{told}".encode()
+
+
 def test_what_was_revoked_rests_for_no_longer_than_it_is_told(pair):
     """Only the holder from whom it was taken lets it go, and is told by whom it was revoked."""
     pair.grant(NONCES[0], ["a", "b"], ttl=1_800_000, label="me")
