@@ -27,9 +27,18 @@ from django_redlock.nodes.exchange import Exchange, Verdict
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.loops import Looks, LoopConnection, LoopConnections
 from django_redlock.testing import EmbeddedNodes
-from tests.support.loops import connect, group_of, keys_on, soon, template, unguarded
+from tests.support.loops import (
+    connect,
+    group_of,
+    keys_on,
+    loop_connections,
+    soon,
+    template,
+    unguarded,
+)
 
 SIZE = 5
+LONG = 60.0  # seconds
 POLICY = Policy(size=SIZE)
 TARGET = POLICY.target(["name"])
 ENDED = b""
@@ -472,6 +481,21 @@ def test_each_batch_is_looked_at_when_it_is_due(alarms):
     alarms.pass_by(3)
     assert [batch.at for batch in batches] == [[(100.5, 100.5)], [(101, 101)], [], [(104, 104)]]
     assert (looks.open, alarms.due) == ({}, {})
+
+
+def test_a_batch_that_is_over_is_looked_at_no_more(three):
+    """Else the loop would look at it again and again, and never rest."""
+    redlock = template(group := group_of(three.urls, LONG))
+
+    async def main() -> object:
+        await connect(redlock, group)
+        async with redlock("batched"), redlock("alone", limit=2):
+            pass
+        looks = loop_connections(group)[0].group.looks
+        await soon(lambda: not looks.open)
+        return looks.open
+
+    assert asyncio.run(main()) == {}
 
 
 def test_a_look_that_is_interrupted_comes_once_more(alarms):
