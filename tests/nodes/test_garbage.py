@@ -70,13 +70,13 @@ print(json.dumps({"thread": by_a_thread, "task": asyncio.run(main())}))
 """
 # A round that is over and its batch go on referring to each other.
 BROKEN = """
-from django_redlock.nodes.loops import Batch, cancel
+from django_redlock.nodes.loops import Batch
 from django_redlock.nodes.exchange import Exchange
 def forget(self):
     self.over = True
 def tidy(self):
     if not any(each.is_open for each in self.exchanges):
-        cancel(self._timer)
+        self._connections.looks.open.pop(self, None)
 Exchange.forget, Batch._tidy = forget, tidy
 """
 
