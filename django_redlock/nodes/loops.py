@@ -682,7 +682,7 @@ class Batch:
             # Those that were begun later in the tick linger for less, so that all end at once.
             last = self.exchanges[-1] if self.exchanges else exchange
             due = exchange.lingers_until - (last.start - exchange.start)
-            if due < self._due:
+            if due < self._connections.looks.open.get(self, -math.inf):
                 self._look_at(due)
 
     def _end(self, exchange: Exchange) -> None:
@@ -707,7 +707,7 @@ class Batch:
     # -- time -----------------------------------------------------------------------------------
 
     def _look_at(self, when: float) -> None:
-        self._since, self._due = time.monotonic(), when
+        self._since = time.monotonic()
         self._connections.looks.set(self, when, self._loop)
 
     def look_again(self, when: float, now: float) -> None:

@@ -21,7 +21,7 @@ from django_redlock.core.quorum import all_heard
 from django_redlock.leases.lease import Lease
 from django_redlock.nodes.exchange import Exchange
 from django_redlock.nodes.faults import CLOSED
-from django_redlock.nodes.link import Link
+from django_redlock.nodes.link import LARGEST, Link
 from django_redlock.testing import EmbeddedNodes
 from tests.nodes.odd_node import ODDITIES, QUIET, OddNode
 from tests.support.links import (
@@ -373,6 +373,8 @@ def test_what_the_general_way_must_see_to_goes_that_way(three, hinder):
     group = group_of(three.urls, LONG)
     link = connected(group)
     assert link._is_usual(asking(group, grant()))
+    long = asking(group, replace(grant(), label="x" * LARGEST))
+    assert not link._is_usual(long)  # a socket may not take it at once
     hinder(group)
     assert not link._is_usual(asking(group, grant()))
     group.nodes[1].undos.kept.clear()
