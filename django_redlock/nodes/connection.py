@@ -128,9 +128,12 @@ class SentAgain(OnWire):
 
     def __init__(self, first: OnWire, packed: bytes, since: float, *, mute: bool = False) -> None:
         self.command, self.nonce = first.command, first.nonce
-        self.count, self.until = first.count, first.until
-        self.packed, self.since = packed, since
+        self.count, self.packed, self.since = first.count, packed, since
         self._first, self._mute = first, mute
+
+    @property
+    def until(self) -> float:  # type: ignore[override] # the first one may be undone meanwhile
+        return self._first.until
 
     @property
     def gone(self) -> bool:  # type: ignore[override] # as long as the first one is

@@ -18,7 +18,7 @@ import math
 import time
 import weakref
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from django_redlock import events
 from django_redlock.core.commands import DIGITS, number_at
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from .background import ListeningTime
     from .connection import Connection
-    from .node import ConnectAttempt, Node, SentUndo
+    from .node import ConnectAttempt, Node
 
 
 LEAST_LINGER: Final = 0.001  # seconds, of undoing
@@ -48,7 +48,7 @@ LEAST_WORTH: Final = 0.01  # seconds, of what the asker says is worth waiting fo
 HANDSHAKE: Final = 4  # node timeouts without a sign of a node that is being connected …
 PATIENCE: Final = 20  # … and those that a request may last, while this machine runs
 NOTHING: Final[Mapping[int, Any]] = MappingProxyType({})
-NO_LINK: Final = -1  # a task's exchange has none
+NO_LINK: Final = -1  # what does not take names needs none
 FEW_LATE: Final = 1024  # nonces that are not worth tidying …
 MOST_LATE: Final = 65_536  # … and those that are kept
 # An enum's member costs five times a name.
@@ -68,13 +68,6 @@ class Verdict(enum.Enum):
 
 
 LISTEN, LINGER, OVER = Verdict  # a member looked up on the class costs a call
-
-
-class Home(Protocol):
-    """The connections of an event loop."""
-
-    def send_behind(self, index: int, owed: SentUndo) -> bool:
-        """Have the loop send an undo behind what a task asked a node; return whether it can."""
 
 
 class Exchange(OnWire):
@@ -111,9 +104,9 @@ class Exchange(OnWire):
         late: the exchanges of the group to which not all nodes have replied.
         missing: when it is over, the indexes of the nodes that may still do what they were asked to
             take, with a weak reference to the connection, or ``gone``: that has ended.
-        link, home: who carries it: the number of a thread's link, or a weak reference to the
-            connections of a task's loop.
-        behind: of an undo, the exchanges behind which it must go.
+        link: who carries it: the number of a thread's link, or of the connections of a task's loop.
+        undone: the undo that was sent over other connections before all nodes had replied: where a
+            reply comes, it is sent once more.
         follow: of a task, called with the exchange and the verdict when a vote has changed it.
         begins: how the usual reply to a grant begins; the first one shows the number behind it.
         number: that number.
@@ -131,8 +124,7 @@ class Exchange(OnWire):
     follow: Callable[[Exchange, Verdict], object] | None = None
     clock: Callable[[], float] = staticmethod(time.monotonic)
     link = NO_LINK
-    home: Callable[[], Home | None] | None = None
-    behind: Sequence[Exchange] = ()
+    undone: Exchange | None = None
     missing: Mapping[int, Callable[[], Connection | None]] = NOTHING
     _patient: Collection[int] = ()  # the indexes of nodes that were not known to be down
     _timed = 0.0  # ``time.monotonic`` when it was sent, while somebody watches the nodes
@@ -181,7 +173,8 @@ class Exchange(OnWire):
 
     @property
     def until(self) -> float:  # type: ignore[override] # as above
-        return self.start + self.request.lasts if self.undoing else -math.inf
+        undo = self if self.undoing else self.undone
+        return undo.start + undo.request.lasts if undo else -math.inf
 
     @property
     def gone(self) -> bool:  # type: ignore[override] # as above
@@ -397,6 +390,8 @@ class Exchange(OnWire):
         """Note that a node has replied at last."""
         if index in self.missing:
             self.missing.pop(index, None)  # type: ignore[attr-defined] # only NOTHING is immutable
+            if self.undone:
+                self.undone.entrust(index)
             if not self.missing:
                 self.late.strike(self)
 
@@ -513,9 +508,9 @@ class Exchange(OnWire):
 class LateExchanges(dict[str, list[Exchange]]):
     """The exchanges to which not all nodes have replied, of what takes names, by nonce.
 
-    An undo goes behind such an exchange, and a heal goes to no such node: what the node was asked
-    then may still be carried out. Who reads the reply strikes the node out (``Exchange.strike``).
-    Threads and tasks share it; each change is one step.
+    An undo goes behind such an exchange, or once more when the node replies; and a heal goes to no
+    such node: what the node was asked then may still be carried out. Who reads the reply strikes
+    the node out (``Exchange.strike``). Threads and tasks share it; each change is one step.
     """
 
     def __init__(self) -> None:

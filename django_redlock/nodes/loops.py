@@ -22,7 +22,6 @@ import asyncio
 import contextlib
 import math
 import time
-import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
     from .connection import Connection, OnWire
     from .exchange import Verdict
-    from .node import ConnectAttempt, Node, SentUndo
+    from .node import ConnectAttempt, Node
     from .threads import Threads
 
 
@@ -61,7 +60,7 @@ class Loops:
     Args:
         timeout: the node timeout, in seconds.
         threads: has the links of threads. A loop takes connections from them where no other is
-            idle; and where a thread has acquired, the undo of a task goes behind its grant.
+            idle.
     """
 
     def __init__(self, nodes: Sequence[Node], timeout: float, threads: Threads) -> None:
@@ -95,10 +94,12 @@ class Loops:
         answered: asyncio.Future[list[Vote]] = loop.create_future()
         exchange = Exchange(self._nodes, request, self._timeout, answered, late=self._threads.late)
         if exchange.undoing:
-            late, home = self._threads.late.pop(request.nonce, ()), connections.reference
-            exchange.behind = [each for each in late if each.home is not home]
+            for each in self._threads.late.pop(request.nonce, ()):
+                if each.link != connections.number:
+                    each.undone = exchange
+                    self._threads.attend_soon()
         elif request.command in TAKING:
-            exchange.home = connections.reference
+            exchange.link = connections.number
         batch, usual, start = connections.batch, is_usual(exchange), exchange.start
         if batch is not None and not (usual and batch.takes(start)):
             batch.flush()
@@ -126,13 +127,12 @@ class LoopConnections:
 
     Attributes:
         batch: the exchanges of this tick that are not in the streams yet.
-        reference: a weak reference to it.
+        number: its own, which no link has.
     """
 
     def __init__(self, nodes: Sequence[Node], timeout: float, threads: Threads) -> None:
         self.nodes = nodes
         self.timeout = timeout
-        self.threads = threads
         self.by_index = [
             LoopConnection(self, node, index, timeout, threads) for index, node in enumerate(nodes)
         ]
@@ -140,8 +140,7 @@ class LoopConnections:
         self.batch: Batch | None = None
         self._flushing = False
         self._flushes = -math.inf  # time.monotonic of the first request that waits for that
-        self.reference = weakref.ref(self)
-        self._loop = weakref.ref(asyncio.get_running_loop())
+        self.number = next(threads.numbers)
         # An asynchronous generator that is in its body is what a loop closes before it ends.
         self._ending = self._until_shutdown()
         with contextlib.suppress(StopIteration):  # "has yielded"
@@ -170,24 +169,6 @@ class LoopConnections:
             self.batch.flush()
         for each in self.by_index:
             each.flush(loop)
-
-    def send_behind(self, index: int, owed: SentUndo) -> bool:
-        """Have the loop send an undo behind what a task asked a node; any thread may call this.
-
-        Returns:
-            Whether the loop can still do so.
-        """
-        try:
-            self._loop().call_soon_threadsafe(self._send_behind, index, owed)  # type: ignore[union-attr]
-        except (RuntimeError, AttributeError):  # it is closed, or forgotten
-            return False
-        return True
-
-    def _send_behind(self, index: int, owed: SentUndo) -> None:
-        if self.batch is not None:
-            self.batch.flush()
-        if not self.by_index[index].put(owed, asyncio.get_running_loop()):
-            owed.keep(index)
 
     def close_idle(self) -> None:
         """Close each connection as soon as no reply is on its way over it; called by the loop."""
@@ -471,13 +452,8 @@ class LoopConnection:
 
 def is_usual(exchange: Exchange) -> bool:
     """Return whether an exchange may join those of its tick: it goes to all nodes alike."""
-    if (
-        len(exchange.asked) < len(exchange.nodes)
-        or exchange.request.each is not None
-        or events.node_watchers
-    ):
-        return False
-    return not exchange.behind
+    some = len(exchange.asked) < len(exchange.nodes)
+    return not (some or exchange.request.each is not None or events.node_watchers)
 
 
 class Batch:
@@ -614,7 +590,7 @@ class Batch:
         usable = connections.usable(exchange.asked, start, self._loop)
         connected = len(usable)
         if exchange.undoing:
-            self._undo_elsewhere(exchange, usable)
+            self._undo_on_silent(exchange, usable)
         if len(usable) < len(exchange.asked):
             exchange.urgent = connected < exchange.majority
             for index in exchange.asked:
@@ -624,17 +600,13 @@ class Batch:
         if len(exchange.unheard) < len(connections.nodes):  # else nothing is clear yet
             self.follow(exchange, exchange.verdict())
 
-    def _undo_elsewhere(self, exchange: Exchange, usable: dict[int, Connection]) -> None:
-        """Undo behind the grant, where others acquired and a node has not replied."""
-        if exchange.behind:
-            self._connections.threads.undo_behind(exchange)
-            for index in [index for index in usable if exchange.votes[index] is not None]:
-                del usable[index]
+    def _undo_on_silent(self, exchange: Exchange, usable: dict[int, Connection]) -> None:
+        """Undo over this loop's own connections, also where a node is silent."""
         for index in exchange.asked:
             own = self._connections.by_index[index].connection
             wanted = index in exchange.touched and exchange.votes[index] is None
             if wanted and own and not own.fault:
-                usable[index] = own  # a silent one will do: what is to be undone went there
+                usable[index] = own  # what is to be undone went there
 
     def _connect(self, exchange: Exchange, index: int) -> None:
         """Have a node connected; wait for it if it is worth that."""

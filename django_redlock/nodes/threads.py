@@ -5,7 +5,8 @@ back when its request is over; taking and putting are one step each, and nothing
 
 * **The undo goes behind its grant.** A grant of which a node has not replied is in ``late``, with
   the number of its link; its undo takes that link. Where another call has the link at that moment,
-  the undo takes any: a node that is late may then keep the names until their ttl is over.
+  or a task has acquired, the undo takes any, and may be there before the grant. Who reads the late
+  reply sends it once more (``Exchange.undone``).
 * **A heal goes nowhere beside a grant.** It asks ``late`` as well, and never a link (``Exchange``).
 * **An interrupted link** (``torn``) serves the undo of the same request, and is closed.
 * A thread of the background reads for links that owe replies to undos.
@@ -20,22 +21,20 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from django_redlock.core.protocol import TAKING, UNDO
-from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.core.protocol import TAKING
 from django_redlock.interruption import drain
 
 from .background import WorkerThreads
-from .connection import Connection
 from .exchange import Exchange, LateExchanges
-from .faults import TAKES_NO_MORE
 from .link import Link
-from .node import LONGEST_TORN, SETTLE_EVERY, SPARE, SentUndo, Undo
+from .node import LONGEST_TORN, SETTLE_EVERY, SPARE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_redlock.core.protocol import Request, Vote
 
+    from .connection import Connection
     from .node import Node
 
 
@@ -57,7 +56,7 @@ class Threads:
     def __init__(self, nodes: Sequence[Node], timeout: float) -> None:
         self.nodes = nodes
         self.timeout = timeout
-        self._numbers = itertools.count()
+        self.numbers = itertools.count()
         self.reset()
 
     def reset(self) -> None:
@@ -86,8 +85,7 @@ class Threads:
     def _take(self, exchange: Exchange) -> Link:
         """Return the link for an exchange: of an undo, the one of its grant."""
         if exchange.undoing:
-            nonce = exchange.request.nonce
-            link = self._behind(exchange, self.torn.pop(nonce, None))
+            link = self._behind(exchange)
             if link is not None:
                 return link
         for links in self.idle, self.owing:
@@ -95,17 +93,17 @@ class Threads:
                 return links.popitem()[1]
             except KeyError:
                 continue
-        return Link(next(self._numbers), self.nodes, self.timeout)
+        return Link(next(self.numbers), self.nodes, self.timeout)
 
-    def _behind(self, exchange: Exchange, torn: Link | None) -> Link | None:
-        """Return the link of the grant that is undone; undo what others were asked behind that."""
-        behind = self.late.pop(exchange.request.nonce, None)
-        if not behind:
-            return torn
-        link = torn or next((link for each in behind if (link := self._pop(each.link))), None)
-        exchange.behind = [each for each in behind if link is None or each.link != link.number]
-        if exchange.behind:
-            self.undo_behind(exchange)
+    def _behind(self, exchange: Exchange) -> Link | None:
+        """Return the link of the grant that is undone, if no other call has that."""
+        nonce = exchange.request.nonce
+        link = self.torn.pop(nonce, None)
+        for each in self.late.pop(nonce, ()):
+            each.undone = exchange  # before the look: who puts the link back meanwhile knows of it
+            link = link or self._pop(each.link)
+            if link is not None and link.number == each.link:
+                each.undone = None
         return link
 
     def _pop(self, number: int) -> Link | None:
@@ -120,51 +118,14 @@ class Threads:
             self.idle[link.number] = link
         else:
             (self.owing if exchange.command in TAKING else self.idle)[link.number] = link
-            if exchange.command in UNDO:
-                self._attend_soon()
+            if link.is_undoing:
+                self.attend_soon()
 
     def _tear(self, link: Link, exchange: Exchange) -> None:
         """Keep a link for the undo that follows an interruption."""
         link.tear(exchange)
         self.torn[exchange.request.nonce] = link
-        self._attend_soon()
-
-    def undo_behind(self, exchange: Exchange) -> None:
-        """Send an undo behind what others were asked, to which nodes have not replied.
-
-        It is written over an idle link, over the connection of a silent node, or by the loop of
-        another task. The exchange does not wait for these nodes. Where the link is busy, or the
-        loop is closed, the exchange asks the node itself.
-        """
-        sent = [self._send_behind(exchange, each) for each in exchange.behind]
-        if any(sent):
-            exchange.usual = b""  # from here on it does not go to all nodes
-            self._attend_soon()
-
-    def _send_behind(self, exchange: Exchange, late: Exchange) -> list[int]:
-        link, home = self._pop(late.link), late.home() if late.home else None
-        undo, now, sent = Undo(exchange.request, exchange.start), time.monotonic(), []
-        for index, reference in tuple(late.missing.items()):
-            connection = reference()
-            if connection is None or connection.fault or exchange.votes[index] is not None:
-                continue
-            node = self.nodes[index]
-            owed, silent = SentUndo(undo, node, now), node.take_silent(connection)
-            if silent or (link is not None and connection is link.connections.get(index)):
-                if not connection.send(owed):
-                    exchange.keep(index)
-                if silent:
-                    node.stall(connection, now)
-                elif connection.unsent:
-                    connection.close(TAKES_NO_MORE)
-            elif home is None or not home.send_behind(index, owed):
-                continue
-            sent.append(index)
-            exchange.lose(index, because(ReasonCode.GRANT_UNANSWERED), sent=True)
-        if link is not None:
-            link.owing = True
-            self.idle[link.number] = link
-        return sent
+        self.attend_soon()
 
     # -- connections for others -----------------------------------------------------------------
 
@@ -179,7 +140,8 @@ class Threads:
 
     # -- in the background ----------------------------------------------------------------------
 
-    def _attend_soon(self) -> None:
+    def attend_soon(self) -> None:
+        """Have the late replies read that undos wait for, also if no request follows."""
         self.threads.offer("late", self._attend, again=False)
 
     def _attend(self) -> None:
@@ -187,16 +149,18 @@ class Threads:
 
         Such an undo did not come: it was interrupted, too.
         """
-        while self.torn or any(link.is_undoing for link in tuple(self.idle.values())):
+        every = self.idle, self.owing
+        while self.torn or any(e.is_undoing for links in every for e in tuple(links.values())):
             self.threads.pause(SETTLE_EVERY)
             if self.threads.until < math.inf:
                 return
-            for number in tuple(self.idle):
-                if (link := self.idle.pop(number, None)) is not None:
-                    try:
-                        link.settle()
-                    finally:
-                        self.idle[number] = link
+            for links in every:
+                for number in tuple(links):
+                    if (link := links.pop(number, None)) is not None:
+                        try:
+                            link.settle()
+                        finally:
+                            links[number] = link
             latest = time.monotonic() - LONGEST_TORN
             for nonce, link in tuple(self.torn.items()):
                 if link.torn < latest and self.torn.pop(nonce, None) is not None:

@@ -14,8 +14,18 @@ from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.node import UndoQueue
 from django_redlock.testing import EmbeddedNodes
-from tests.support.loops import group_of, keys_on, owing, shows, soon, template, unguarded
+from tests.support.loops import (
+    group_of,
+    keys_on,
+    loop_connections,
+    owing,
+    shows,
+    soon,
+    template,
+    unguarded,
+)
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
@@ -168,11 +178,11 @@ def test_a_release_reaches_nodes_that_are_connected_late(far, release, delay):
 
 @pytest.mark.parametrize("far", [LONG], ids=["node timeout"], indirect=True)
 @pytest.mark.parametrize("by", ["thread", "task"])
-def test_a_release_stands_behind_its_grant(far, by):
-    """A grant that is late is not overtaken by its release, though another may make that.
+def test_a_release_by_another_driver_leaves_nothing(far, by):
+    """A release of a grant that is late is sent once more when the nodes have replied.
 
     What a thread has acquired is released by a task, and the other way round: each has idle
-    connections of its own, on which the release would be there long before the grant.
+    connections of its own, on which the release is there long before the grant.
     """
 
     async def main() -> None:
@@ -199,6 +209,30 @@ def test_a_release_stands_behind_its_grant(far, by):
         await soon(far.free)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("far", [LONG], ids=["node timeout"], indirect=True)
+def test_a_release_of_the_same_loop_is_sent_once(far, monkeypatch):
+    """It stands in the stream of the grant that is late, and goes behind that."""
+    kept: list[object] = []
+
+    async def main() -> None:
+        async with far.redlock("warm"):
+            await asyncio.to_thread(eventually, lambda: stands_everywhere(far))
+        await soon(far.free)
+        monkeypatch.setattr(UndoQueue, "add", lambda _, undo: kept.append(undo))
+        for proxy in far.proxies:
+            proxy.holding = 1
+        lease = await far.redlock("behind").aacquire()
+        await soon(lambda: [proxy.held for proxy in far.proxies] == [1, 1])
+        await lease.arelease()
+        for proxy in far.proxies:
+            proxy.let_go()
+        await soon(far.free)
+        await soon(lambda: not any(each.connection.owed for each in loop_connections(far.group)))
+
+    asyncio.run(main())
+    assert kept == []
 
 
 @pytest.mark.parametrize("far", [LONG], ids=["node timeout"], indirect=True)

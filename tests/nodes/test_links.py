@@ -16,7 +16,7 @@ import pytest
 
 from django_redlock import events
 from django_redlock.core.hold import undo
-from django_redlock.core.protocol import Answer, Vote
+from django_redlock.core.protocol import Answer, Request, Vote
 from django_redlock.core.quorum import all_heard
 from django_redlock.leases.lease import Lease
 from django_redlock.nodes.exchange import Exchange
@@ -192,6 +192,25 @@ def to_some(held: Held) -> None:
         held.group.ask(undo(policy, grant.target, grant.nonce, frozenset(places)))
 
 
+def watched(held: Held) -> None:
+    """A release while somebody watches the nodes."""
+    events.watch_nodes(held.noted.append)
+    try:
+        held.lease.release()
+    finally:
+        events.unwatch_nodes(held.noted.append)
+
+
+WAYS = (at_once, nested, to_some, watched)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_a_release_goes_behind_its_grant(held, way):
+    """An undo that overtakes its grant would leave the name taken on that node for its ttl."""
+    way(held)
+    assert held.all_free()
+
+
 def by_a_task(held: Held) -> None:
     """A release in an event loop, which has connections of its own."""
 
@@ -203,23 +222,31 @@ def by_a_task(held: Held) -> None:
     asyncio.run(main())
 
 
-def watched(held: Held) -> None:
-    """A release while somebody watches the nodes."""
-    events.watch_nodes(held.noted.append)
-    try:
-        held.lease.release()
-    finally:
-        events.unwatch_nodes(held.noted.append)
+def meanwhile(held: Held, other: Request) -> None:
+    """A release while another call has the link of the grant."""
+    threads = threads_of(held.group)
+    link = threads.owing.popitem()[1]
+    held.lease.release()
+    threads._put_back(link, asking(held.group, other))
 
 
-WAYS = (at_once, nested, to_some, by_a_task, watched)
+def while_another_acquires(held: Held) -> None:
+    """The link goes back to those that may have to undo a grant."""
+    meanwhile(held, grant())
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_a_release_goes_behind_its_grant(held, way):
-    """An undo that overtakes its grant would leave the name taken on that node for its ttl."""
+def while_another_releases(held: Held) -> None:
+    """The link goes back to those that serve all."""
+    meanwhile(held, release())
+
+
+@pytest.mark.parametrize("way", [by_a_task, while_another_acquires, while_another_releases])
+def test_a_release_that_overtakes_its_grant_is_sent_once_more(held, way):
+    """When the node replies to the grant at last, also if no request follows."""
     way(held)
-    assert held.all_free()
+    eventually(held.overtaken)
+    held.proxy.let_go()
+    eventually(lambda: keys_on(held.nodes) == [[]] * 3)
 
 
 def test_an_undo_to_a_node_that_hangs_goes_into_its_kernel(held):

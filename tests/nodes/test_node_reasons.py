@@ -7,7 +7,6 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import pytest
 
@@ -23,7 +22,7 @@ from django_redlock.nodes.connection import Connection, PlainCommand, packed
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.queue import BlockedConnection
 from django_redlock.testing import EmbeddedNodes
-from tests.support.loops import connect, group_of, idle, loop_connections, soon, template, unguarded
+from tests.support.loops import group_of, idle, loop_connections, soon, template, unguarded
 from tests.support.waiting import eventually
 
 from .odd_node import ODDITIES, OddNode
@@ -215,33 +214,6 @@ def test_a_node_that_a_majority_does_not_wait_for(nodes, group):
         lease.release()
     finally:
         nodes.resume(2)
-
-
-def test_a_release_behind_a_grant_that_is_unanswered(nodes, group, monkeypatch):
-    """A loop sends the undoing behind the grant of a thread, and does not wait for it."""
-    heard: list[Vote] = []
-    ask = group.aask
-
-    def noting(request: Any) -> Any:
-        asked = ask(request)
-        asked.add_done_callback(lambda done: heard.extend(done.result()))
-        return asked
-
-    async def release() -> None:
-        await connect(redlock, group)
-        await asyncio.to_thread(lambda: redlock("threads").acquire(wait=LONG).release())
-        await soon(lambda: idle(group.nodes[2]), what="a connection for threads")
-        nodes.pause(2)
-        lease = await asyncio.to_thread(redlock("behind").acquire)
-        monkeypatch.setattr(group, "aask", noting)
-        await lease.arelease()
-
-    redlock = template(group)
-    try:
-        asyncio.run(release())
-    finally:
-        nodes.resume(2)
-    assert heard[2].code == ReasonCode.GRANT_UNANSWERED
 
 
 def test_a_connection_with_a_backlog(group):

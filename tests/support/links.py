@@ -71,7 +71,7 @@ def connected(group: NodeGroup, *, more: bool = False) -> Link:
     threads = threads_of(group)
     if not more:
         threads.close()
-    link = Link(next(threads._numbers), group.nodes, threads.timeout)
+    link = Link(next(threads.numbers), group.nodes, threads.timeout)
     for place, node in enumerate(group.nodes):
         connection = node._connect(bool)
         assert connection is not None

@@ -148,7 +148,7 @@ UNDO: Final = (
         "rough",
         20,
         (Network, "_channel", on_another_connection),
-        real="tests/nodes/test_late_connections.py::test_a_release_stands_behind_its_grant",
+        real="tests/nodes/test_links.py::test_a_release_goes_behind_its_grant",
     ),
     mutant(
         "resends",
