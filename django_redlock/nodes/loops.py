@@ -31,7 +31,7 @@ from django_redlock.core.reasons import ReasonCode, because
 
 from .background import ListeningTime, PerLoop
 from .connection import close_as_silent, parts, silence
-from .exchange import OVER, Exchange
+from .exchange import HEAL, OVER, Exchange
 from .faults import GUARD_OVER, INTERRUPTED, TAKES_NO_MORE, no_answer
 
 if TYPE_CHECKING:
@@ -100,6 +100,8 @@ class Loops:
                     self._threads.attend_soon()
         elif request.command in TAKING:
             exchange.link = connections.number
+            if request.command is HEAL:
+                self._threads.read_late(request.nonce)
         batch, usual, start = connections.batch, is_usual(exchange), exchange.start
         if batch is not None and not (usual and batch.takes(start)):
             batch.flush()

@@ -7,7 +7,8 @@ back when its request is over; taking and putting are one step each, and nothing
   the number of its link; its undo takes that link. Where another call has the link at that moment,
   or a task has acquired, the undo takes any, and may be there before the grant. Who reads the late
   reply sends it once more (``Exchange.undone``).
-* **A heal goes nowhere beside a grant.** It asks ``late`` as well, and never a link (``Exchange``).
+* **A heal goes nowhere beside a grant.** It asks ``late`` as well (``Exchange``), once the links of
+  the grant have been read.
 * **An interrupted link** (``torn``) serves the undo of the same request, and is closed.
 * A thread of the background reads for links that owe replies to undos.
 * Where a caller needs one connection, as an event loop does, and the node has no idle one, a link
@@ -25,7 +26,7 @@ from django_redlock.core.protocol import TAKING
 from django_redlock.interruption import drain
 
 from .background import WorkerThreads
-from .exchange import Exchange, LateExchanges
+from .exchange import HEAL, Exchange, LateExchanges
 from .link import Link
 from .node import LONGEST_TORN, SETTLE_EVERY, SPARE
 
@@ -70,6 +71,8 @@ class Threads:
     def ask(self, request: Request) -> list[Vote]:
         """Put a request to the nodes; return one vote for each, in order."""
         exchange, link = Exchange(self.nodes, request, self.timeout, late=self.late), None
+        if exchange.command is HEAL:
+            self.read_late(request.nonce)
         try:
             link = self._take(exchange)
             votes = link.carry(exchange)
@@ -77,7 +80,7 @@ class Threads:
             if link is not None:
                 self._tear(link, exchange)
             raise
-        self._put_back(link, exchange)
+        self._put_back(link, took=exchange.command in TAKING)
         return votes
 
     # -- links ----------------------------------------------------------------------------------
@@ -109,7 +112,7 @@ class Threads:
     def _pop(self, number: int) -> Link | None:
         return self.idle.pop(number, None) or self.owing.pop(number, None)
 
-    def _put_back(self, link: Link, exchange: Exchange) -> None:
+    def _put_back(self, link: Link, *, took: bool) -> None:
         if link.torn:
             link.close()
         elif len(self.idle) + len(self.owing) >= SPARE:
@@ -117,7 +120,7 @@ class Threads:
         elif not link.owing:
             self.idle[link.number] = link
         else:
-            (self.owing if exchange.command in TAKING else self.idle)[link.number] = link
+            (self.owing if took else self.idle)[link.number] = link
             if link.is_undoing:
                 self.attend_soon()
 
@@ -126,6 +129,18 @@ class Threads:
         link.tear(exchange)
         self.torn[exchange.request.nonce] = link
         self.attend_soon()
+
+    def read_late(self, nonce: str) -> None:
+        """Read what has come for the grant of this nonce over links that nobody has used since.
+
+        Else a heal would leave out nodes that have replied.
+        """
+        for each in tuple(self.late.get(nonce, ())):
+            if (link := self._pop(each.link)) is not None:
+                try:
+                    link.settle()
+                finally:
+                    self._put_back(link, took=True)
 
     # -- connections for others -----------------------------------------------------------------
 

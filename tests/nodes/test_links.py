@@ -211,13 +211,13 @@ def test_a_release_goes_behind_its_grant(held, way):
     assert held.all_free()
 
 
-@pytest.mark.parametrize("other", [grant(), release()], ids=lambda request: request.command)
-def test_a_release_that_overtakes_its_grant_is_sent_once_more(held, other):
+@pytest.mark.parametrize("took", [True, False], ids=["acquires", "releases"])
+def test_a_release_that_overtakes_its_grant_is_sent_once_more(held, took):
     """Another call has the link of the grant, whose reply comes when nobody asks any more."""
     threads = threads_of(held.group)
     link = threads.owing.popitem()[1]
     held.lease.release()
-    threads._put_back(link, asking(held.group, other))
+    threads._put_back(link, took=took)
     eventually(held.overtaken)
     held.proxy.let_go()
     eventually(lambda: keys_on(held.nodes) == [[]] * 3)
