@@ -62,9 +62,9 @@ def begin(request: pytest.FixtureRequest) -> Iterator[Begin]:
         @contextmanager
         def in_a_task(name: str = "beat", **told: Any) -> Iterator[Leader]:
             leader = redlock(name).leader(**told)
-            asyncio.run_coroutine_threadsafe(leader.__aenter__(), loop).result(LONG)
+            entered = asyncio.run_coroutine_threadsafe(leader.__aenter__(), loop).result(LONG)
             try:
-                yield leader
+                yield entered
             finally:
                 asyncio.run_coroutine_threadsafe(leader.__aexit__(), loop).result(LONG)
 
