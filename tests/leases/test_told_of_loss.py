@@ -8,9 +8,8 @@ import gc
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import MOST_TOLD, watchdog
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.background import WorkerThreads
+from tests.support.listening import heard
 from tests.support.waiting import eventually
 
 from .test_renewal import Memory, made
@@ -31,17 +31,6 @@ from .test_renewal import Memory, made
 def redlock() -> LockTemplate:
     """Locks over nodes of this test alone."""
     return made(Memory())
-
-
-@contextmanager
-def heard(*kinds: events.EventKind) -> Iterator[list[events.Event]]:
-    """The events of these kinds meanwhile."""
-    told: list[events.Event] = []
-    events.subscribe(told.append, kinds)
-    try:
-        yield told
-    finally:
-        events.unsubscribe(told.append, kinds)
 
 
 # -- of a loss ------------------------------------------------------------------------------------
