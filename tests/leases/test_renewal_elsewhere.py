@@ -143,7 +143,7 @@ def test_a_frozen_holder_wakes_up_lost_and_its_write_is_refused(nodes, tmp_path,
 
 
 HELD = """
-leases = [redlock(f"{sys.argv[2]}:{number}").acquire() for number in range(50)]
+leases = [redlock(f"{sys.argv[2]}:{number}", wait=60).acquire() for number in range(50)]
 print("holds", flush=True)
 sys.stdin.readline()
 """
