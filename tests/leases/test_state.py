@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Grant, Vote
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import EventKind
+from django_redlock.leases import lease as leases
 from django_redlock.leases.lease import RENEWALS, TRIES, Lease, Phase
 from django_redlock.nodes.memory import MemoryNodes
 from tests.simulation.mutants import Patch, with_edits
@@ -231,19 +232,83 @@ def test_a_release_proves_a_loss_unless_a_woken_waiter_explains_it(
     assert held.lease.denied(heard) is proof
 
 
-# -- a broken variant ----------------------------------------------------------------------------
+# -- broken variants ------------------------------------------------------------------------------
 
 
-def test_a_lease_that_is_revived_is_noticed() -> None:
-    """Broken: it takes any new deadline, also when the old one is over."""
-    real = Lease.take_extension
+def reviving(real: Any) -> Any:
+    """Take any new deadline, also when the old one is over."""
 
     def take_extension(self: Lease, outcome: Any) -> EventKind | None:
         if not isinstance(outcome, Grant):
-            return real(self, outcome)
+            return real(self, outcome)  # type: ignore[no-any-return]
         self._change(deadline=outcome.deadline)
         return EventKind.EXTENDED
 
-    edit = Patch(Lease, "take_extension", lambda _: take_extension)
+    return take_extension
+
+
+def moving_back(self: Lease, *, deadline: float) -> None:
+    """Take the deadline of the last reply."""
+    self.grant = self.grant._replace(deadline=deadline)
+
+
+def telling_again(real: Any) -> Any:
+    """Forget that the holder knows that its renewal failed."""
+
+    def become_unknown(self: Lease, asked: float) -> bool:
+        is_news: bool = real(self, asked)
+        self._unknown = False
+        return is_news
+
+    return become_unknown
+
+
+def ending_again(self: Lease, phase: Phase) -> bool:
+    """End a lease, however it has ended."""
+    self._claims[leases.END] = [phase]
+    return True
+
+
+def losing_anyway(self: Lease) -> bool:
+    """Lose a lease, to whomever it was given away."""
+    return self._claim(leases.LOSS)
+
+
+@pytest.mark.parametrize(
+    ("edit", "proof"),
+    [
+        (
+            Patch(Lease, "take_extension", reviving),
+            test_a_lease_that_is_over_is_not_revived,
+        ),
+        (
+            Patch(Lease, "_change", lambda _: moving_back),
+            test_a_deadline_never_moves_back,
+        ),
+        (
+            Patch(leases, "majority_denies", lambda real: lambda votes, _: real(votes, 1)),
+            test_a_majority_that_denies_ends_the_lease,
+        ),
+        (
+            Patch(Lease, "_become_unknown", telling_again),
+            test_an_unknown_renewal_is_told_once_and_tried_again_soon,
+        ),
+        (
+            Patch(Lease, "lose", lambda _: losing_anyway),
+            test_a_release_may_find_a_loss_but_a_lease_that_was_given_away_is_nobodys_loss,
+        ),
+        (
+            Patch(Lease, "end", lambda _: ending_again),
+            lambda: test_an_end_is_final(Phase.GIVEN, ReasonCode.GIVEN_AWAY),
+        ),
+        (
+            Patch(Lease, "run_out", lambda _: lambda self: self.remaining() <= 0 and self.lose()),
+            lambda: test_an_end_is_final(Phase.RELEASED, ReasonCode.RELEASED),
+        ),
+    ],
+    ids=lambda each: each.name if isinstance(each, Patch) else "",
+)
+def test_a_broken_rule_is_noticed(edit: Patch, proof: Callable[[], None]) -> None:
+    """Each of these conversations fails where its rule is broken."""
     with with_edits(edit), pytest.raises(AssertionError):
-        test_a_lease_that_is_over_is_not_revived()
+        proof()
