@@ -293,10 +293,19 @@ def test_a_copy_of_what_has_finished_does_not_run(desk, says, state, track_start
     assert is_free("key")
 
 
-@pytest.mark.parametrize("says", [SystemExit(1), Ignore(), Reject("later", requeue=True)])
-def test_a_copy_of_what_has_not_finished_runs(desk, says):
-    """A process that exits, and a message that is given back, leave no record and no name."""
-    work = Work(desk, says)
+@pytest.mark.parametrize(
+    ("says", "options"),
+    [
+        (SystemExit(1), {}),
+        (Ignore(), {}),
+        (Reject("later", requeue=True), {}),
+        (ValueError(), {"acks_on_failure_or_timeout": False}),
+    ],
+    ids=["exit", "ignored", "given back", "to a dead-letter queue"],
+)
+def test_a_copy_of_what_has_not_finished_runs(desk, says, options):
+    """It left no record and no name; an operator may send what is in a dead-letter queue."""
+    work = Work(desk, says, **options)
     with suppress(Reject):
         work.run()
     assert is_free(work.name)
@@ -345,25 +354,19 @@ def with_handlers(**handlers: Callable[..., None]) -> Any:
 
 
 def test_handlers_need_not_call_the_base_class(desk):
-    """A task with its own ``on_success`` and ``after_return`` leaves its record all the same."""
+    """The run lives until its own ``on_success`` and ``after_return`` have ended."""
     seen: list[Any] = []
 
     def look(*_: object) -> None:
-        seen.append((is_free("key"), is_free(work.name), current_lease()))
+        met = Context().run(work.copy)
+        seen.append((is_free("key"), is_free(work.name), current_lease(), is_ignored(met)))
 
     work = Work(desk, base=with_handlers(on_success=look, after_return=look))
     work.run()
-    assert seen == [(True, False, None)] * 2  # the key is free then, and the run name is not
+    assert seen == [(True, False, None, True)] * 2  # the key is free then, the run name is not
+    assert len(desk.messages()) == 2  # and copies that met it come back
     assert is_ignored(work.copy())
-
-
-def test_a_failure_that_goes_to_a_dead_letter_queue_may_come_back(desk):
-    """Its message goes to a dead-letter queue, and an operator may send it from there."""
-    work = Work(desk, ValueError(), acks_on_failure_or_timeout=False)
-    work.run()
-    assert is_free(work.name)
-    work.copy()
-    assert (work.begun, work.state) == (2, "SUCCESS")
+    assert work.begun == 1
 
 
 def test_what_was_recorded_nowhere_is_told(desk, caplog):
@@ -410,20 +413,6 @@ def test_a_copy_waits_while_the_run_lives(desk, track_started, flag, lock):
     assert again.headers["eta"] is not None
     assert is_ignored(work.run(again))
     assert (work.begun, work.state) == (1, "SUCCESS")
-
-
-def test_a_copy_waits_until_the_result_is_stored(desk):
-    """After the body, while callbacks are sent and the result is stored, the run still lives."""
-    met: list[Any] = []
-
-    def meet(*_: object) -> None:
-        met.append(Context().run(work.copy))
-
-    work = Work(desk, base=with_handlers(on_success=meet))
-    work.run()
-    assert is_ignored(met[0])
-    assert is_ignored(work.run(desk.only()))
-    assert work.begun == 1
 
 
 def test_a_copy_that_would_store_started_is_caught(desk, monkeypatch):
