@@ -317,10 +317,6 @@ def test_a_backend_may_run_a_task_by_celery(desk, monkeypatch):
 
 def test_options_that_make_no_sense_are_refused():
     """As for Celery."""
-    with pytest.raises(ValueError, match="queue_ttl has no effect"):
-        locked_task("name", queue_ttl=5)(lambda: None)
-    with pytest.raises(ValueError, match="on_conflict='skip' would drop it"):
-        locked_task("name", mode="until_started")(lambda: None)
     with pytest.raises(TypeError, match="no keyword 'lifetime'"):
         locked_task("name", lifetime=5)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="nobody"):
