@@ -29,7 +29,7 @@ from tests.support.pages import axe, chromium
 from tests.support.pages.auditor import Auditor, open_auditor
 from tests.support.waiting import PATIENTLY
 
-PLUGINS = "replays", "own_process", "longest", "promises"
+PLUGINS = "replays", "own_process", "promises"
 pytest_plugins = [f"tests.support.{each}" for each in PLUGINS]
 
 HERE = Path(__file__).parent

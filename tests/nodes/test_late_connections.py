@@ -179,11 +179,7 @@ def test_a_release_reaches_nodes_that_are_connected_late(far, release, delay):
 @pytest.mark.parametrize("far", [LONG], ids=["node timeout"], indirect=True)
 @pytest.mark.parametrize("by", ["thread", "task"])
 def test_a_release_by_another_driver_leaves_nothing(far, by):
-    """A release of a grant that is late is sent once more when the nodes have replied.
-
-    What a thread has acquired is released by a task, and the other way round: each has idle
-    connections of its own, on which the release is there long before the grant.
-    """
+    """A release that is there before the grant is sent once more when the nodes have replied."""
 
     async def main() -> None:
         async with far.redlock("warm"):

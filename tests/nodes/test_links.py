@@ -16,7 +16,7 @@ import pytest
 
 from django_redlock import events
 from django_redlock.core.hold import undo
-from django_redlock.core.protocol import Answer, Request, Vote
+from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.quorum import all_heard
 from django_redlock.leases.lease import Lease
 from django_redlock.nodes.exchange import Exchange
@@ -211,39 +211,13 @@ def test_a_release_goes_behind_its_grant(held, way):
     assert held.all_free()
 
 
-def by_a_task(held: Held) -> None:
-    """A release in an event loop, which has connections of its own."""
-
-    async def main() -> None:
-        async with held.redlock("warm"):
-            pass
-        await held.lease.arelease()
-
-    asyncio.run(main())
-
-
-def meanwhile(held: Held, other: Request) -> None:
-    """A release while another call has the link of the grant."""
+@pytest.mark.parametrize("other", [grant(), release()], ids=lambda request: request.command)
+def test_a_release_that_overtakes_its_grant_is_sent_once_more(held, other):
+    """Another call has the link of the grant, whose reply comes when nobody asks any more."""
     threads = threads_of(held.group)
     link = threads.owing.popitem()[1]
     held.lease.release()
     threads._put_back(link, asking(held.group, other))
-
-
-def while_another_acquires(held: Held) -> None:
-    """The link goes back to those that may have to undo a grant."""
-    meanwhile(held, grant())
-
-
-def while_another_releases(held: Held) -> None:
-    """The link goes back to those that serve all."""
-    meanwhile(held, release())
-
-
-@pytest.mark.parametrize("way", [by_a_task, while_another_acquires, while_another_releases])
-def test_a_release_that_overtakes_its_grant_is_sent_once_more(held, way):
-    """When the node replies to the grant at last, also if no request follows."""
-    way(held)
     eventually(held.overtaken)
     held.proxy.let_go()
     eventually(lambda: keys_on(held.nodes) == [[]] * 3)

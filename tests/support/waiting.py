@@ -18,8 +18,6 @@ T = TypeVar("T")
 MINUTE = 60.0
 PATIENTLY = {"NODE_TIMEOUT": 10, "MAX_TTL": 60, "RESTART_GUARD": False}  # of an alias
 
-waits: list[tuple[float, str]] = []  # of the test that runs: seconds, and what it waited for
-
 
 def eventually(
     condition: Callable[[], T],
@@ -40,7 +38,6 @@ def eventually(
         began = time.monotonic()
         result = condition()
         if result:
-            waits.append((began - start, _named(what, condition)))
             return result
         waited = began - start
         if waited >= within:
@@ -58,13 +55,6 @@ def in_time(condition: Callable[[], object], within: float) -> bool:
         return "true" if condition() else "late" * (time.monotonic() >= late)
 
     return eventually(over, within=math.inf) == "true"
-
-
-def _named(what: object, condition: object) -> str:
-    """What is waited for: what a test says, else where its condition stands."""
-    code = getattr(condition, "__code__", None)
-    at = f"the condition of line {code.co_firstlineno}" if code else str(condition)
-    return what if isinstance(what, str) and what else at
 
 
 def waiters(lease: Lease) -> int:
