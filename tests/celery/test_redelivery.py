@@ -495,7 +495,11 @@ def test_a_record_lives_longer_than_the_broker_waits(desk):
 def test_started_is_stored_after_the_grant(desk):
     """A task with ``track_started`` shows that it runs, when it does."""
     states: list[str] = []
-    work = Work(desk, lambda: states.append(work.state), track_started=True)
+
+    def look() -> None:
+        states.append(work.state)
+
+    work = Work(desk, look, track_started=True)
     with hold("key"):
         work.run()
         states.append(work.state)
