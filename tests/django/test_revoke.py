@@ -266,6 +266,16 @@ def test_a_task_takes_it_away_as_well():
     assert asyncio.run(take()).done
 
 
+@pytest.mark.slow
+def test_a_minority_is_not_yet_enough(patient_nodes):
+    """Two nodes of five have the mark; the holder that hears one of them stops all the same."""
+    lease = held()
+    keys(list(patient_nodes)[2:], "delete")
+    with pytest.raises(LookupError, match="nobody holds 'report:42' for certain"):
+        redlock.revoke(NAME)
+    lease.release()
+
+
 def test_several_names_are_refused():
     """One is enough: it ends the lease of all."""
     lease = held()
