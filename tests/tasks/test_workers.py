@@ -9,12 +9,15 @@ pytest.importorskip("django_tasks_db")
 
 import os
 import signal
+import sys
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 from dev.soak.tasks.storm import TTL, count, keys, storm
-from django_redlock.testing import EmbeddedNodes
+from django_redlock.testing import EmbeddedNode, EmbeddedNodes
+from tests.support.own_process import ROOT
+from tests.support.processes import process
 from tests.support.replays import note_broken
 from tests.support.waiting import eventually
 from tests.tasks.site import LONG, TABLE, Event, Site, faults
@@ -170,3 +173,43 @@ def test_the_history_tells_what_is_wrong():
     other, its_end = Event("begun", "a", 3, 2.6), Event("ended", "a", 3, 4.0)
     assert len(faults([asked, begun, other, its_end], {})) == 1
     assert faults([asked, begun, other, its_end], {2: 2.5}) == []
+
+
+WRONG = """
+import os
+
+from celery import Celery
+
+from django_redlock.tasks import locked_task
+
+url = os.environ["WRONG_BROKER"]
+app = Celery("wrong", broker=url, backend=url)
+app.set_default()
+
+
+@app.task
+@locked_task("pay:{number}", on_conflict="retry")
+def pay(number):
+    return number
+"""
+
+
+@pytest.mark.slow
+def test_a_celery_worker_says_that_a_task_has_the_wrong_decorator(redlock_embedded, tmp_path):
+    """As the error of each message."""
+    celery = pytest.importorskip("celery")
+    broker, log = EmbeddedNode(), tmp_path / "worker.log"
+    broker.start()
+    with ExitStack() as stack:
+        stack.callback(broker.close)
+        locks = redlock_embedded.settings(RESTART_GUARD=False)
+        (tmp_path / "wrong.py").write_text(WRONG)
+        settings = f"INSTALLED_APPS = ['django_redlock']\nREDLOCK = {{'default': {locks!r}}}\n"
+        (tmp_path / "wrong_settings.py").write_text(settings)
+        env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+        env |= {"DJANGO_SETTINGS_MODULE": "wrong_settings", "WRONG_BROKER": broker.url}
+        command = [sys.executable, "-m", "celery", "-A", "wrong", "worker", "-P", "solo"]
+        stack.enter_context(process([*command, "-l", "INFO"], env, log))
+        app = stack.enter_context(celery.Celery(broker=broker.url, backend=broker.url))
+        with pytest.raises(TypeError, match=r"import it from django_redlock\.celery"):
+            app.send_task("wrong.pay", (1,)).get(timeout=LONG)
