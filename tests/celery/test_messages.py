@@ -16,6 +16,7 @@ from kombu.connection import Connection
 from kombu.exceptions import OperationalError
 
 from django_redlock import redlock
+from django_redlock.testing import assert_free
 from tests.support.waiting import eventually
 
 from . import marked, project, varied
@@ -316,10 +317,7 @@ def test_eager_tasks_do_not_wait_for_themselves(site):
             assert [note["retries"] for note in site.notes("begin", key)] == [0, 1]
     for key in keys:
         unmarked(site, key)
-        for name in (f"work:{key}", f"marked:{key}"):
-            lease = redlock(name).try_acquire()
-            assert lease is not None
-            lease.release()
+        assert_free(f"work:{key}", f"marked:{key}")
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from django_redlock import redlock
+from django_redlock.testing import assert_free
 from tests.support.waiting import eventually
 
 from . import marked, project, varied
@@ -30,9 +31,13 @@ pytestmark = pytest.mark.slow
 
 GREEN = ("gevent", "eventlet")
 POOLS = ("prefork", "threads", *GREEN, "solo")
-OFTEN = [  # all but prefork at night
-    pytest.param(name, marks=() if name == "prefork" else pytest.mark.nightly) for name in POOLS
-]
+
+
+def often(*names: str) -> list[Any]:
+    """All pools: these, and at night the others."""
+    return [
+        pytest.param(name, marks=() if name in names else pytest.mark.nightly) for name in POOLS
+    ]
 
 
 class Pool(NamedTuple):
@@ -70,7 +75,7 @@ def started(shared: Site) -> Iterator[dict[str, Pool]]:
         yield Started()
 
 
-@pytest.fixture(params=OFTEN)
+@pytest.fixture(params=often("prefork"))
 def pool(request: Any, site: Site, started: dict[str, Pool]) -> Pool:
     """The worker of a pool, with lock nodes that are as new."""
     return started[request.param]
@@ -102,20 +107,10 @@ def test_without_the_decorator_two_run_at_once(pool):
     assert [each.get(timeout=GET) for each in sent] == ["done"] * len(sent)
 
 
-def test_a_lock_outlives_its_ttl_while_the_body_runs(pool):
-    """It is renewed, and no second message is sent, until the body is done."""
-    outlives_its_ttl(pool)
-
-
-@pytest.mark.parametrize("name", GREEN)
-def test_a_lock_of_a_greenlet_outlives_its_ttl(site, started, name):
-    """The same where the body and the watchdog are greenlets of one thread."""
-    outlives_its_ttl(started[name])
-
-
-def outlives_its_ttl(pool: Pool) -> None:
-    """Play the two tests above."""
-    key = new_key()
+@pytest.mark.parametrize("name", often("prefork", *GREEN))
+def test_a_lock_outlives_its_ttl_while_the_body_runs(site, started, name):
+    """It is renewed, also by a greenlet of the body's thread, and no second message is sent."""
+    key, pool = new_key(), started[name]
     first = pool.send(marked.once, key)
     pool.site.begun(key)
     ends = pool.site.ends(f"marked:{key}")
@@ -174,7 +169,7 @@ def test_what_has_finished_does_not_run_again(pool):
     assert len(pool.site.notes("begin", key)) == 1
 
 
-@pytest.mark.parametrize("name", OFTEN)
+@pytest.mark.parametrize("name", often("prefork"))
 def test_a_warm_shutdown_lets_the_body_end(site, name):
     """SIGTERM: the body ends, its key is free at once, and its message is gone."""
     key, queue = new_key(), new_key()
@@ -184,9 +179,7 @@ def test_a_warm_shutdown_lets_the_body_end(site, name):
         worker.terminate()
         worker.wait(GET)
     assert result.get(timeout=GET) == "done"
-    lease = redlock(f"work:{key}").try_acquire()
-    assert lease is not None
-    lease.release()
+    assert_free(f"work:{key}")
     assert (len(site.notes("begin", key)), site.keeps(queue, result.id)) == (1, 0)
 
 

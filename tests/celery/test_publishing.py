@@ -21,7 +21,6 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import TestCase
 from django.utils.connection import ConnectionDoesNotExist
-from kombu.exceptions import OperationalError
 
 from django_redlock.backend import Backend
 from django_redlock.celery import (
@@ -38,7 +37,7 @@ from django_redlock.work.publishing import OutgoingMessage
 from tests.support.databases import connected
 from tests.support.waiting import eventually
 
-from .desk import Desk, held_name, hold, is_free, locked, marked, memory, nothing, sent
+from .desk import Desk, held_name, hold, is_free, locked, marked, memory, sent
 
 # -- from publish to the end -------------------------------------------------------------------
 
@@ -253,22 +252,6 @@ def test_a_part_of_a_chain_whose_key_is_held_is_a_success(desk):
     assert desk.execute(desk.only()).retval["skipped"] is True
 
 
-def test_a_failed_publish_removes_its_mark(desk, monkeypatch):
-    """The broker is away: nothing waits, so nothing is marked."""
-    task = sync(desk)
-
-    def fail(*_: object, **__: object) -> None:
-        assert marked()
-        raise OperationalError("no broker")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(desk.app), "send_task", fail)
-        with pytest.raises(OperationalError):
-            task.delay(7)
-    assert marked() == set()
-    assert task.delay(7).duplicate is False
-
-
 class Interruption(Exception):  # noqa: N818 - it is one
     """What a time limit raises."""
 
@@ -277,22 +260,23 @@ def interrupted_publishers(desk: Desk) -> list[int]:
     """Interrupt a publisher around each request and before it sends; where a mark is left alone."""
     task, left, perform = sync(desk), list[int](), Backend._perform
     send_task = type(desk.app).send_task
+
+    def moment() -> None:
+        if next(moments) == number:
+            raise Interruption
+
+    def interrupted(backend: Backend, effect: Any) -> Any:
+        moment()
+        result = perform(backend, effect)
+        moment()
+        return result
+
+    def send(app: Any, *args: Any, **options: Any) -> Any:
+        moment()
+        return send_task(app, *args, **options)
+
     for number in itertools.count():
         moments = itertools.count()
-
-        def interrupted(backend: Backend, effect: Any) -> Any:
-            if next(moments) == number:  # noqa: B023 - called in this turn
-                raise Interruption
-            result = perform(backend, effect)
-            if next(moments) == number:  # noqa: B023 - as above
-                raise Interruption
-            return result
-
-        def send(app: Any, *args: Any, **options: Any) -> Any:
-            if next(moments) == number:  # noqa: B023 - as above
-                raise Interruption
-            return send_task(app, *args, **options)
-
         with pytest.MonkeyPatch.context() as patch, suppress(Interruption):
             patch.setattr(Backend, "_perform", interrupted)
             patch.setattr(type(desk.app), "send_task", send)
@@ -339,9 +323,6 @@ def test_a_header_that_makes_no_sense_stops_no_task(desk, header):
     message = desk.only()
     message.headers[HEADER] = header
     assert desk.execute(message).retval == "account:7"
-
-
-# -- what a duplicate gets ---------------------------------------------------------------------
 
 
 # -- keys and times ----------------------------------------------------------------------------
@@ -436,21 +417,12 @@ def test_a_revoked_message_leaves_the_mark_of_its_successor(desk):
     assert task.delay(7).id == first.id
 
 
-def test_an_operator_removes_a_mark(desk):
-    """After a purge nothing waits, and the task is told so."""
+def test_a_mark_is_removed_by_arguments_as_they_are_sent(desk):
+    """By keywords, too; too many are refused."""
     task = sync(desk)
     task.delay(7)
-    assert len(desk.messages()) == 1  # and they are gone
-    task.unmark((7,))
-    assert task.delay(7).duplicate is False
     task.unmark(kwargs={"account": 7})
     assert marked() == set()
-    plain = desk.task(locked_task("x")(nothing), base=LockedTask, name="plain")
-    with pytest.raises(TypeError, match="have no marks"):
-        plain.unmark()
-    for missing in ((7), ("7")):  # a comma; the text has one letter, which is no argument
-        with pytest.raises(TypeError, match=r"args must be a list or tuple, as in unmark\(…, \(7,"):
-            task.unmark(missing)
     with pytest.raises(TypeError, match=r"unmark\(\) takes the arguments of .*: too many"):
         task.unmark((1, 2, 3))
 
@@ -624,10 +596,6 @@ RULES: dict[str, tuple[tuple[Any, str, object], Callable[..., object]]] = {
     "the last task of a chain is left out": (
         (publishing, "_is_awaited", lambda options: any(map(options.get, (*AWAITED, "chain")))),
         test_what_somebody_waits_for_is_always_sent,
-    ),
-    "a failed publish keeps its mark": (
-        (OutgoingMessage, "take_back", lambda _: None),
-        test_a_failed_publish_removes_its_mark,
     ),
     "a message does not say which mark is its own": (
         (marks, "header", lambda _: {}),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 from celery.app.trace import ExceptionInfo
@@ -105,11 +106,7 @@ def test_a_message_that_cannot_be_sent_again_is_not_lost_silently(
     """Without a broker the message stays there (acks_late), or the task fails, and says why."""
     task = desk.task(locked("retry"), acks_late=acks_late)
     message = sent(desk, task)
-
-    def fail(*args, **kwargs):
-        raise OperationalError("no broker")
-
-    monkeypatch.setattr(desk.app, "send_task", fail)
+    monkeypatch.setattr(desk.app, "send_task", Mock(side_effect=OperationalError("no broker")))
     with hold("name"):
         info = desk.execute(message).info
     assert type(info.retval).__name__ == kind
@@ -244,19 +241,12 @@ def test_a_copy_of_what_has_not_succeeded_runs(desk, state):
 
 def test_a_copy_runs_when_results_cannot_be_read(desk, monkeypatch, caplog):
     """What is not known to have succeeded runs, and a soft time limit is no such error."""
-
-    def fail(error):
-        def get_task_meta(*args, **kwargs):
-            raise error
-
-        monkeypatch.setattr(desk.app.backend, "get_task_meta", get_task_meta)
-
+    read = Mock(side_effect=[ConnectionError("no results"), SoftTimeLimitExceeded()])
+    monkeypatch.setattr(desk.app.backend, "get_task_meta", read)
     desk.app.conf.worker_deduplicate_successful_tasks = True
     task = desk.task(locked("skip"), acks_late=True)
-    fail(ConnectionError("no results"))
     assert desk.execute(sent(desk, task, task_id="copy", headers=COPY)).retval == "name"
     assert "[copy] may run a second time" in caplog.text
-    fail(SoftTimeLimitExceeded())
     assert desk.execute(sent(desk, task, task_id="copy", headers=COPY)).info.state == "FAILURE"
     assert is_free("name")
 
@@ -303,10 +293,19 @@ def test_a_copy_of_what_has_finished_does_not_run(desk, says, state, track_start
     assert is_free("key")
 
 
-@pytest.mark.parametrize("says", [SystemExit(1), Ignore(), Reject("later", requeue=True)])
-def test_a_copy_of_what_has_not_finished_runs(desk, says):
-    """A process that exits, and a message that is given back, leave no record and no name."""
-    work = Work(desk, says)
+@pytest.mark.parametrize(
+    ("says", "options"),
+    [
+        (SystemExit(1), {}),
+        (Ignore(), {}),
+        (Reject("later", requeue=True), {}),
+        (ValueError(), {"acks_on_failure_or_timeout": False}),
+    ],
+    ids=["exit", "ignored", "given back", "to a dead-letter queue"],
+)
+def test_a_copy_of_what_has_not_finished_runs(desk, says, options):
+    """It left no record and no name; an operator may send what is in a dead-letter queue."""
+    work = Work(desk, says, **options)
     with suppress(Reject):
         work.run()
     assert is_free(work.name)
@@ -320,67 +319,54 @@ outside = pytest.mark.filterwarnings("ignore:Exception raised outside body")
 
 
 @outside
-def test_a_copy_of_what_was_not_stored_runs(desk, monkeypatch):
+def test_a_copy_of_what_was_not_stored_runs(desk):
     """Where the result could not be stored, nothing is recorded, though the body has ended."""
     work = Work(desk)
-    with monkeypatch.context() as patch:
-        patch.setattr(desk.app.backend, "mark_as_done", refuse)
-        patch.setattr(desk.app.backend, "mark_as_failure", refuse)
-        with suppress(RuntimeError):
-            work.run()
+    run_unstored(work)
     assert is_free(work.name)
     work.copy()
     assert work.begun == 2
 
 
-def refuse(*_: object, **__: object) -> None:
-    """Be a result backend that is down."""
-    raise RuntimeError("down")
+def run_unstored(work: Work) -> None:
+    """Execute its message while the result backend is down."""
+    refuse = Mock(side_effect=RuntimeError("down"))
+    backend = work.desk.app.backend
+    down = patch.multiple(backend, mark_as_done=refuse, mark_as_failure=refuse)
+    with down, suppress(RuntimeError):
+        work.run()
 
 
 @outside
 def test_a_record_that_waits_for_nothing_is_caught(desk, monkeypatch):
     """Broken: the record is written when the body has ended. What was not stored never runs."""
     work = Work(desk)
-
-    def end(run, **_) -> None:
-        record(run.lease, 60)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CeleryRun, "end", end)
-        patch.setattr(desk.app.backend, "mark_as_done", refuse)
-        patch.setattr(desk.app.backend, "mark_as_failure", refuse)
-        with suppress(RuntimeError):
-            work.run()
+    with monkeypatch.context() as broken:
+        broken.setattr(CeleryRun, "end", lambda run, **_: record(run.lease, 60))
+        run_unstored(work)
     work.copy()
     assert (work.begun, work.state) == (1, "PENDING")
 
 
+def with_handlers(**handlers: Callable[..., None]) -> Any:
+    """A base class of tasks that have these handlers."""
+    return type("Own", (LockedTask,), {"abstract": True, **handlers})
+
+
 def test_handlers_need_not_call_the_base_class(desk):
-    """A task with its own ``on_success`` and ``after_return`` leaves its record all the same."""
-
-    class Own(LockedTask):
-        abstract = True
-
-        def on_success(self, *_: object) -> None:
-            seen.append((is_free("key"), is_free(work.name), current_lease()))
-
-        after_return = on_success
-
+    """The run lives until its own ``on_success`` and ``after_return`` have ended."""
     seen: list[Any] = []
-    work = Work(desk, base=Own)
+
+    def look(*_: object) -> None:
+        met = Context().run(work.copy)
+        seen.append((is_free("key"), is_free(work.name), current_lease(), is_ignored(met)))
+
+    work = Work(desk, base=with_handlers(on_success=look, after_return=look))
     work.run()
-    assert seen == [(True, False, None)] * 2  # the key is free then, and the run name is not
+    assert seen == [(True, False, None, True)] * 2  # the key is free then, the run name is not
+    assert len(desk.messages()) == 2  # and copies that met it come back
     assert is_ignored(work.copy())
-
-
-def test_a_failure_that_goes_to_a_dead_letter_queue_may_come_back(desk):
-    """Its message goes to a dead-letter queue, and an operator may send it from there."""
-    work = Work(desk, ValueError(), acks_on_failure_or_timeout=False)
-    work.run()
-    assert is_free(work.name)
-    work.copy()
-    assert (work.begun, work.state) == (2, "SUCCESS")
+    assert work.begun == 1
 
 
 def test_what_was_recorded_nowhere_is_told(desk, caplog):
@@ -427,23 +413,6 @@ def test_a_copy_waits_while_the_run_lives(desk, track_started, flag, lock):
     assert again.headers["eta"] is not None
     assert is_ignored(work.run(again))
     assert (work.begun, work.state) == (1, "SUCCESS")
-
-
-def test_a_copy_waits_until_the_result_is_stored(desk):
-    """After the body, while callbacks are sent and the result is stored, the run still lives."""
-    met: list[Any] = []
-
-    class Slow(LockedTask):
-        abstract = True
-
-        def on_success(self, *_: object) -> None:
-            met.append(Context().run(work.copy))
-
-    work = Work(desk, base=Slow)
-    work.run()
-    assert is_ignored(met[0])
-    assert is_ignored(work.run(desk.only()))
-    assert work.begun == 1
 
 
 def test_a_copy_that_would_store_started_is_caught(desk, monkeypatch):
@@ -540,14 +509,9 @@ def test_started_is_stored_after_the_grant(desk):
 
 def test_an_interruption_before_the_body_leaves_nothing_taken(desk, monkeypatch):
     """A time limit between the grants and the body ends with both names free."""
-
-    def interrupted(*_: object) -> None:
-        raise SystemExit
-
     work = Work(desk)
-    with monkeypatch.context() as patch:
-        patch.setattr(CeleryRun, "begin", interrupted)
-        work.run()
+    monkeypatch.setattr(CeleryRun, "begin", Mock(side_effect=SystemExit))
+    work.run()
     assert work.begun == 0
     assert is_free("key")
     assert is_free(work.name)
@@ -572,16 +536,12 @@ def test_a_run_name_is_renewed_whatever_the_key_has(desk):
     """Storing the result may take longer than the ttl."""
     seen: list[float] = []
 
-    class Slow(LockedTask):
-        abstract = True
+    def look(task: Any, *_: object) -> None:
+        seen.append(vars(task.request)[ATTRIBUTE].lease.renew_at)
 
-        def on_success(self, *_: object) -> None:
-            run = vars(self.request)[ATTRIBUTE]
-            seen.append(run.lease.renew_at)
-
-    Work(desk, base=Slow, lock={"renew": False}).run()
-    assert len(seen) == 1
-    assert seen[0] < math.inf
+    Work(desk, base=with_handlers(on_success=look), lock={"renew": False}).run()
+    (renew_at,) = seen
+    assert renew_at < math.inf
 
 
 @pytest.mark.parametrize("refused", ["held", "down"])
@@ -599,11 +559,8 @@ def test_who_listens_is_told_of_the_key_and_not_of_the_run_name(desk, told: Told
         assert [(each.kind.name, each.name) for each in told] == [("UNAVAILABLE", "key")]
     else:
         work.run()
-        assert [(each.kind.name, each.name) for each in told] == [
-            ("ACQUIRED", "key"),
-            ("REFUSED", "key"),
-            ("RELEASED", "key"),
-        ]
+        kinds = ("ACQUIRED", "REFUSED", "RELEASED")
+        assert [(each.kind.name, each.name) for each in told] == [(kind, "key") for kind in kinds]
 
 
 @pytest.mark.parametrize("lose", ["revoked", "deleted"])

@@ -283,25 +283,6 @@ def test_an_application_may_have_it_as_the_base_of_all_tasks(desk, monkeypatch):
         assert plan_of(others.run) is not None
 
 
-@pytest.mark.slow
-def test_a_task_class_locks_its_run(desk):
-    """A class-based task under LockedTask runs under the lock, called or sent."""
-
-    class Build(LockedTask):
-        name = "desk.build"
-        lock = {"key": "report:{report_id}", "on_conflict": "retry"}  # noqa: RUF012 - as users write
-
-        def run(self, report_id):
-            return self.name, held_name()
-
-    task = desk.app.register_task(Build())
-    assert task(7) == task.apply((7,)).get() == ("desk.build", "report:7")
-    message = sent(desk, task, 7)
-    with hold("report:7"):
-        assert desk.execute(message).info.state == "RETRY"
-    assert desk.execute(desk.only()).retval == ("desk.build", "report:7")
-
-
 def test_the_base_class_and_the_decorator_lock_once(desk):
     """Under base=LockedTask the decorated function is not locked again; twice is refused."""
 

@@ -25,11 +25,9 @@ from .site import (
     Site,
     came_back,
     end,
-    intervals,
     is_alive,
     kill_child,
     new_key,
-    overlaps,
     wait_until_taken_for_lost,
 )
 
@@ -59,22 +57,6 @@ def test_the_fourth_message_of_a_limit_comes_back_and_runs(site):
         site.end_run(key)
     assert [each.get(timeout=GET) for each in results] == ["done"] * 4
     assert {note["id"] for note in site.notes("begin", key)} == {each.id for each in results}
-
-
-def test_a_second_copy_of_a_message_waits_for_the_first(site):
-    """Of two copies with one task id one runs, the other after it; none is lost."""
-    key, task_id = new_key(), new_key()
-    first = project.lasting.apply_async((key,), task_id=task_id)
-    site.begun(key)
-    project.lasting.apply_async((key,), task_id=task_id)
-    eventually(lambda: came_back(site, task_id), within=GET, every=0.05)
-    assert len(site.notes("begin", key)) == 1
-    site.enough(key)
-    begun = site.begun(key, times=2)
-    assert {note["id"] for note in begun} == {task_id}
-    eventually(lambda: len(site.notes("end", key)) == 2, within=GET)
-    assert overlaps(intervals(site, [key])[key]) == 0
-    assert first.get(timeout=GET) == "done"
 
 
 def test_a_soft_limit_releases_at_once(site):

@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from html.parser import HTMLParser
 from typing import Any
 
@@ -34,6 +33,8 @@ from tests.support.looked_at import (
     queue,
     some_tasks,
     stop_clocks,
+    take,
+    take_before,
 )
 from tests.support.loops import idle
 from tests.support.passwords import SECRET
@@ -252,9 +253,7 @@ def test_a_state_is_a_row_of_the_page(memory, viewer, state):
 
 def test_locks_that_are_held_for_long(memory, viewer):
     """A link for each age shows the locks that are held for so long, the oldest first."""
-    now = int(time.time() * 1e6)
-    for name, age in {"a": 90, "b": 5000, "c": 30}.items():
-        put(memory, name, f"{A}:{now - age * 1_000_000}:web-1", *range(5))
+    take_before(memory, a=90, b=5000, c=30)
     page = look(viewer)
     assert "older=60" in page
     found = rows(look(viewer, older="60"))
@@ -325,8 +324,7 @@ def test_several_aliases(viewer):
 
 def test_search(memory, viewer):
     """A search finds parts of names in any case, and counts."""
-    for name in ("Invoice:42", "invoice:43", "export:42"):
-        put(memory, name, f"{A}:5:a", *range(5))
+    take(memory, "Invoice:42", "invoice:43", "export:42")
     put(memory, "invoice", "a value of another client", *range(5))
     for node in memory.nodes:
         del node.held["invoice"]  # it is in no list
@@ -362,7 +360,7 @@ def test_search_beyond_what_the_page_reads(memory, viewer, monkeypatch):
 
 def test_search_for_what_cannot_be_a_name(memory, viewer):
     """It is a part of a name all the same; what is longer than a name is cut off."""
-    put(memory, "x:1", f"{A}:5:a", *range(5))
+    take(memory, "x:1")
     assert "x:1" not in rows(look(viewer, q="a\x1bb"))
     for text in ("x" * 1025, "[!" * 32_768, *HOSTILE):
         page = look(viewer, q=text.ljust(1025, "y"))
@@ -373,8 +371,7 @@ def test_search_for_what_cannot_be_a_name(memory, viewer):
 
 def test_pages(memory, viewer):
     """Many locks take several pages, with links that keep the search and the alias."""
-    for i in range(120):
-        put(memory, f"n{i:03}", f"{A}:5:a", *range(5))
+    take(memory, *(f"n{i:03}" for i in range(120)))
     for p, first, last in (("", 0, 49), ("2", 50, 99), ("3", 100, 119), ("99", 100, 119)):
         found = [name for name in rows(look(viewer, p=p)) if name.startswith("n")]
         assert found == [f"n{i:03}" for i in range(first, last + 1)]
@@ -450,22 +447,13 @@ def harmless(page: str) -> list[tuple[str, tuple[str, ...]]]:
 def test_hostile_nodes(memory, viewer, monkeypatch, text):
     """What nodes say of themselves, and their errors, are text."""
     stop_clocks(memory)  # else the keys of five nodes may have one left time, or two
-    put(memory, "x", f"{A}:5:a", *range(5))
+    take(memory, "x")
     states = memory.states()
 
     def say(what: str):
         said = because(ReasonCode.CONNECT_FAILED, text=what)
-        told = [
-            each._replace(
-                label=what,
-                software=what,
-                role=what,
-                reason=said,
-                voting=False,
-                uptime=1.0,
-            )
-            for each in states
-        ]
+        same = {"label": what, "software": what, "role": what, "reason": said}
+        told = [each._replace(**same, voting=False, uptime=1.0) for each in states]
         monkeypatch.setattr(memory, "states", lambda: told)
         memory.down = {0}
         return look(viewer)
@@ -579,8 +567,7 @@ def test_numbers_are_isolated_where_the_page_is_right_to_left(memory):
     put(memory, "import:7", f"{A}:5:web-1:640", 0, 1, 2)
     put(memory, "import:8", f"{A}:5:web-1:640", 0, 1)
     put(memory, "import:8", f"{B}:6:web-2:641", 2, 3)
-    for number in range(60):
-        put(memory, f"report:{number}", f"{A}:5:web-1:640", *range(5))
+    take(memory, *(f"report:{number}" for number in range(60)))
     some_tasks(memory)
     memory.down = {4}
     viewer = browser("view_lock", "release_lock")

@@ -49,10 +49,15 @@ def document(nodes: list[Any], **options: Any) -> dict[str, Any]:
     return found
 
 
-def codes(nodes: list[Any], place: int = -1, **options: Any) -> list[str]:
-    """The codes that are found at one of these nodes, without notes."""
-    node = document(nodes, **options)["nodes"][place]
-    return [each["code"] for each in node["findings"] if each["level"] != "note"]
+def problems(node: dict[str, Any], *levels: str) -> list[dict[str, Any]]:
+    """What is found at a node, of these levels; else without notes."""
+    wanted = levels or ("warning", "error")
+    return [each for each in node["findings"] if each["level"] in wanted]
+
+
+def codes(nodes: list[Any], **options: Any) -> list[str]:
+    """The codes that are found at the last of these nodes, without notes."""
+    return [each["code"] for each in problems(document(nodes, **options)["nodes"][-1])]
 
 
 @pytest.fixture(scope="module")
@@ -150,10 +155,9 @@ def test_eviction(patient_nodes):
     """A node with a limit that may delete locks."""
     with evicting(patient_nodes[2], "volatile-ttl"):
         found = document(patient_nodes.urls)
-    levels = [each["level"] for node in found["nodes"] for each in node["findings"]]
-    assert levels.count("warning") == 1  # a young node has a note besides
-    (finding,) = [e for e in found["nodes"][2]["findings"] if e["level"] == "warning"]
-    assert finding["code"] == "evicts"
+    warned = [problems(node, "warning") for node in found["nodes"]]  # a young one has a note, too
+    ((finding,),) = filter(None, warned)
+    assert (warned[2], finding["code"]) == ([finding], "evicts")
     assert "set noeviction, or, if it is a cache, name another server" in finding["text"]
 
 
@@ -172,20 +176,16 @@ def test_persistence(config, told):
     assert ("snapshots" in [each["code"] for each in node["findings"]]) == told[1]
 
 
-def check_of(url: str) -> str:
-    """What the command prints of one node."""
-    with override_settings(REDLOCK={"default": {"NODES": [url]} | PATIENT}):
-        return check()[1]
-
-
 def test_a_server_that_keeps_other_data_is_left_as_it_is():
     """A broker's, say, in another database: who took its persistence away would lose it."""
-    with EmbeddedNodes(1, config={"save": "60 1000"}) as nodes:
-        url = f"redis://127.0.0.1:{nodes[0].port}/3"
-        alone = check_of(url)
+    with (
+        EmbeddedNodes(1, config={"save": "60 1000"}) as nodes,
+        configured([f"redis://127.0.0.1:{nodes[0].port}/3"]),
+    ):
+        _, alone = check()
         with closing(redis.Redis(port=nodes[0].port, db=7)) as broker:
             broker.set("a queue", "its messages")
-        shared = check_of(url)
+        _, shared = check()
     assert 'if it holds nothing but locks, set save ""' in alone
     assert "and holds other data (db7): leave its persistence as it is" in shared
     assert "set save" not in shared
@@ -193,10 +193,8 @@ def test_a_server_that_keeps_other_data_is_left_as_it_is():
 
 def test_what_one_node_without_the_guard_is_told():
     """The page of one Redis tells people to switch it off; the command does not take that back."""
-    with EmbeddedNodes(1) as nodes:
-        settings = {"default": {"NODES": nodes.urls, "RESTART_GUARD": False} | PATIENT}
-        with override_settings(REDLOCK=settings):
-            out = check()[1]
+    with EmbeddedNodes(1) as nodes, configured(nodes.urls, RESTART_GUARD=False):
+        out = check()[1]
     assert "unless your work may run twice now and then, remove RESTART_GUARD" in out
 
 
@@ -218,7 +216,7 @@ def test_the_round_trip(redlock_nodes, timeout, code):
         proxy.delay = 0.03
         found = document([proxy.url], NODE_TIMEOUT=timeout)["nodes"][0]
     assert 0.03 <= found["round_trip"] < 10
-    told = [each["code"] for each in found["findings"] if each["level"] != "note"]
+    told = [each["code"] for each in problems(found)]
     if code == "slow" and found["round_trip"] >= timeout:
         code = "too_slow"  # a machine that stalls
     assert told == ([code] if code else [])
@@ -298,13 +296,13 @@ def test_a_right_that_is_missing(single, command):
         found = document([node])["nodes"][0]
         eventually(lambda: not admin.keys("*"))
         names_it = redis_version(single[0]) >= (7, 0)
-    findings = [each for each in found["findings"] if each["level"] == "error"]
-    assert {each["code"] for each in findings} == {"rights_missing"}
-    told = [each["text"] for each in findings]
-    assert all(each.startswith("NOPERM: ") and "the ACL line in" in each for each in told)
-    assert all(f"'{command}' command" in each for each in told) or not names_it
-    assert len(told) == 1
-    assert "redlock has" not in told[0]  # the name of the user
+    (finding,) = problems(found, "error")
+    assert finding["code"] == "rights_missing"
+    text = finding["text"]
+    assert text.startswith("NOPERM: ")
+    assert "the ACL line in" in text
+    assert f"'{command}' command" in text or not names_it
+    assert "redlock has" not in text  # the name of the user
     assert found["rights"] is False
 
 
@@ -313,7 +311,7 @@ def test_keys_that_the_user_may_not_use(single):
     others = [each if each[0] != "~" else "~others:*" for each in rules(single[0])]
     with user(single[0], others) as node:
         found = document([node])["nodes"][0]
-    (finding,) = [each for each in found["findings"] if each["level"] == "error"]
+    (finding,) = problems(found, "error")
     assert finding["code"] == "rights_missing"
     assert "key" in finding["text"]
 
@@ -323,7 +321,7 @@ def test_passwords(patient_nodes):
     with with_passwords(patient_nodes):
         printed = [check(), check("--json"), check(force_color=True)]
     nodes = json.loads(printed[1][1])["aliases"]["default"]["nodes"]
-    told = [[e["code"] for e in node["findings"] if e["level"] == "error"] for node in nodes]
+    told = [[each["code"] for each in problems(node, "error")] for node in nodes]
     assert told[0] == told[1] == []
     assert told[2][0] in {"no_password_there", "login_refused"}
     assert told[3:] == [["login_refused"], ["connection_refused"]]
@@ -370,7 +368,7 @@ def test_whatever_a_node_says(odd: Oddity, step: str, monkeypatch):
         found = document([node.url], NODE_TIMEOUT=0.3)["nodes"][0]
         assert node.said or step == "GREETING"
     if step in {"TIME", "INFO"} and odd.name != "a redirection to nowhere":
-        assert any(each["level"] == "error" for each in found["findings"])
+        assert problems(found, "error")
     if found["reached"]:
         assert found["version"] == "redis 7.2.0"
 

@@ -39,12 +39,12 @@ def held(**options: Any) -> Any:
     return redlock(NAME, **{"renew": False, **options}).acquire()
 
 
-def keys(nodes: Any, name: str = NAME) -> list[str | None]:
-    """What each node has of the name."""
+def keys(nodes: Any, command: str = "get", *arguments: Any, **options: Any) -> list[Any]:
+    """What each of the nodes replies to a command for the key of the name."""
     found = []
     for node in nodes:
         with node.client(decode_responses=True) as client:
-            found.append(client.get(f"redlock:lock:{name}"))
+            found.append(getattr(client, command)(f"redlock:lock:{NAME}", *arguments, **options))
     return found
 
 
@@ -104,9 +104,7 @@ def test_who_loses_a_lease_otherwise_is_not_told_that_it_was_revoked(patient_nod
     """Somebody deleted its keys."""
     with heard() as codes:
         lease = held()
-        for node in patient_nodes:
-            with node.client() as client:
-                client.delete(f"redlock:lock:{NAME}")
+        keys(patient_nodes, "delete")
         with pytest.raises(LeaseLost):
             lease.extend()
     assert len(codes) == 1
@@ -147,7 +145,7 @@ def test_a_release_of_a_lock_with_min_hold_keeps_only_that_time(
         lease = held(min_hold=30)
         assert redlock.revoke(NAME, reason="hangs since noon")
         lease.release()
-    lasts = left(patient_nodes)
+    lasts = keys(patient_nodes, "pttl")
     if mistaken:
         assert "revoked" not in codes
         assert min(lasts) > 30_000  # it lasts as the lease did
@@ -160,20 +158,10 @@ def test_a_release_of_a_lock_with_min_hold_keeps_only_that_time(
     assert redlock(NAME).state().kind == "resting"
 
 
-def left(nodes: Any) -> list[int]:
-    """How many milliseconds each node will still have the name."""
-    found = []
-    for node in nodes:
-        with node.client() as client:
-            found.append(client.pttl(f"redlock:lock:{NAME}"))
-    return found
-
-
 def test_a_lease_that_is_extended_has_no_key_put_back(patient_nodes):
     """Neither where it was revoked nor where its names are free."""
     lease = held()
-    with patient_nodes[4].client() as client:
-        client.delete(f"redlock:lock:{NAME}")
+    keys([patient_nodes[4]], "delete")
     assert redlock.revoke(NAME).on == 4
     with pytest.raises(LeaseLost):
         lease.extend()
@@ -241,9 +229,7 @@ def test_a_long_reason_arrives_whole():
 @pytest.mark.parametrize("value", ["revoked:ab:x", "revoked::", f"revoked:{'A' * 16}:x"])
 def test_what_only_looks_like_a_mark_is_another_clients(patient_nodes, value):
     """No reply of a node is senseless for it: it hides nothing, and silences no node."""
-    for node in patient_nodes:
-        with node.client() as client:
-            client.set(f"redlock:lock:{NAME}", value, px=60_000)
+    keys(patient_nodes, "set", value, px=60_000)
     assert redlock(NAME).state().kind == "held"
     with pytest.raises(LockTaken):
         redlock(NAME).acquire(wait=0)
@@ -252,9 +238,7 @@ def test_what_only_looks_like_a_mark_is_another_clients(patient_nodes, value):
 
 def test_another_client_cannot_be_told(patient_nodes):
     """Its key is deleted only by now."""
-    for node in patient_nodes:
-        with node.client() as client:
-            client.set(f"redlock:lock:{NAME}", "another client's", px=60_000)
+    keys(patient_nodes, "set", "another client's", px=60_000)
     with pytest.raises(LookupError, match="another client holds 'report:42'"):
         redlock.revoke(NAME)
     assert redlock.revoke(NAME, now=True)
@@ -286,9 +270,7 @@ def test_a_task_takes_it_away_as_well():
 def test_a_minority_is_not_yet_enough(patient_nodes):
     """Two nodes of five have the mark; the holder that hears one of them stops all the same."""
     lease = held()
-    for place in (2, 3, 4):
-        with patient_nodes[place].client() as client:
-            client.delete(f"redlock:lock:{NAME}")
+    keys(list(patient_nodes)[2:], "delete")
     with pytest.raises(LookupError, match="nobody holds 'report:42' for certain"):
         redlock.revoke(NAME)
     lease.release()
@@ -302,20 +284,17 @@ def test_several_names_are_refused():
     lease.extend()
 
 
-@contextmanager
-def taking_away() -> Iterator[None]:
-    """A block whose lock is taken away, and which has noticed that."""
-    with redlock(NAME, on_lost="raise") as lease:
-        redlock.revoke(NAME, reason="hangs")
-        with suppress(LeaseLost):
-            lease.extend()
-        yield
-
-
 def test_a_block_that_raises_its_loss_says_who_took_the_lock_away():
     """At its end, as at a renewal."""
-    with pytest.raises(LeaseLost, match=r"revoked by .*: hangs") as caught, taking_away():
-        pass
+
+    def block() -> None:
+        with redlock(NAME, on_lost="raise") as lease:
+            redlock.revoke(NAME, reason="hangs")
+            with suppress(LeaseLost):
+                lease.extend()
+
+    with pytest.raises(LeaseLost, match=r"revoked by .*: hangs") as caught:
+        block()
     assert caught.value.code == "revoked"
 
 
@@ -335,10 +314,10 @@ def test_a_user_with_a_number_and_no_name(monkeypatch):
 # -- from the command line ------------------------------------------------------------------------
 
 
-def released(*words: str) -> str:
+def released(*words: str, names: tuple[str, ...] = (NAME,)) -> str:
     """What the command prints."""
     out = StringIO()
-    call_command("redlock_release", NAME, *words, stdout=out)
+    call_command("redlock_release", *names, *words, stdout=out)
     return out.getvalue()
 
 
@@ -417,16 +396,15 @@ def test_a_holder_that_lets_go_while_somebody_is_asked(monkeypatch):
 def test_of_several_names_those_that_are_held_are_taken_away(monkeypatch):
     """That one holder has let go meanwhile keeps no other."""
     lease, other = held(), redlock("other").acquire()
-    out = StringIO()
 
     def slowly(_: str) -> str:
         lease.release()
         return "yes"
 
     answered(monkeypatch, slowly)
-    call_command("redlock_release", NAME, "other", stdout=out)
-    assert "other: taken away on 5 of 5 nodes" in out.getvalue()
-    assert "the holder of 'report:42' that was found does not have it any more" in out.getvalue()
+    said = released(names=(NAME, "other"))
+    assert "other: taken away on 5 of 5 nodes" in said
+    assert "the holder of 'report:42' that was found does not have it any more" in said
     with pytest.raises(LeaseLost):
         other.extend()
     other.release()
@@ -450,9 +428,7 @@ def test_the_command_has_a_status_of_its_own_without_a_majority(patient_nodes):
     lease = held()
     for place in (0, 1, 2):
         patient_nodes[place].kill()
-    with pytest.raises(CommandError) as error:
-        released("--yes")
-    assert error.value.returncode == UNKNOWN
+    assert refused(NAME)[0] == UNKNOWN
     eventually(lambda: lease.release() is None)
 
 
@@ -462,7 +438,7 @@ def test_the_command_has_a_status_of_its_own_without_a_majority(patient_nodes):
 def refused(*words: str) -> tuple[int, str]:
     """The exit status of the command, and why it has done nothing."""
     with pytest.raises(CommandError) as error:
-        call_command("redlock_release", *words, "--yes", stdout=StringIO())
+        released(*words, "--yes", names=())
     return error.value.returncode, str(error.value)
 
 
@@ -525,14 +501,13 @@ def test_a_lock_that_silent_nodes_decide_on_is_not_free(memory):
 def test_a_task_is_not_cleared_where_a_node_was_not_heard(memory):
     """One record is enough to keep a copy from running, so it is said that one may be left."""
     finish(memory, "reports.sync", "id-7", *range(5))
-    said = StringIO()
+    clear = ("--task", "id-7")
     memory.down = {4}
-    call_command("redlock_release", task="id-7", yes=True, stdout=said)
-    assert "cleared, 4 of 5 nodes have replied\nThe others may still know of it" in said.getvalue()
+    said = released(*clear, "--yes", names=())
+    assert "cleared, 4 of 5 nodes have replied\nThe others may still know of it" in said
     memory.down = set()
-    call_command("redlock_release", task="id-7", yes=True, stdout=said)
-    assert said.getvalue().endswith("cleared, 5 of 5 nodes have replied\n")
-    assert refused("--task", "id-7")[0] == 1
+    assert released(*clear, "--yes", names=()).endswith("cleared, 5 of 5 nodes have replied\n")
+    assert refused(*clear)[0] == 1
 
 
 def test_a_lock_that_rests_after_its_run_is_no_task(memory):
@@ -561,7 +536,5 @@ def test_a_pattern_is_no_name(memory):
     assert said.startswith("nobody holds 'report:*', and names are no patterns here: give the ")
     assert said.endswith("redlock_status 'report:*' shows")
     put(memory, "report:*", f"{A}:6:a", *range(5))
-    out = StringIO()
-    call_command("redlock_release", "report:*", "--yes", stdout=out)
-    assert "report:*: taken away on 5 of 5 nodes" in out.getvalue()
+    assert "report:*: taken away on 5 of 5 nodes" in released("--yes", names=("report:*",))
     assert redlock("report:1").state().kind == "held"

@@ -15,8 +15,9 @@ import sys
 import termios
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from io import FileIO
 from pathlib import Path
@@ -94,7 +95,11 @@ child.Job.end = end
 """,
 }
 # As `timeout` does it.
-LEAVE = "import os, sys; os.setpgid(0, 0); os.execv(sys.argv[1], sys.argv[1:])"
+LEAVE = (
+    sys.executable,
+    "-c",
+    "import os, sys; os.setpgid(0, 0); os.execv(sys.argv[1], sys.argv[1:])",
+)
 # A command of another user, whom `redlock_run` has no permission to signal: as under `sudo -u`.
 MAY_NOT_KILL = ["setpriv", "--bounding-set=-kill", "--inh-caps=-kill"]
 SOMEBODY = ["setpriv", "--reuid=65534", "--clear-groups"]
@@ -139,14 +144,38 @@ def start(redlock_embedded: EmbeddedNodes, tmp_path: Path) -> Iterator[Start]:
             yield start
 
 
-def stubborn(file: Path) -> list[str]:
-    """A command that notes SIGTERM and does not end."""
-    return [sys.executable, "-c", STUBBORN, str(file)]
+@pytest.fixture
+def said(tmp_path: Path) -> Path:
+    """The file to which a command writes."""
+    return tmp_path / "said"
 
 
-def leaving(*command: str) -> list[str]:
-    """The command, out of the guardian's process group."""
-    return [sys.executable, "-c", LEAVE, *command]
+@pytest.fixture
+def stubborn(start: Start, said: Path) -> Callable[..., tuple[subprocess.Popen[str], int]]:
+    """Start `redlock_run` with a command that notes SIGTERM and goes on; that one's number, too."""
+
+    def stubborn(*arguments: str, by: tuple[str, ...] = (), **options: Any) -> Any:
+        command = [*by, sys.executable, "-c", STUBBORN, str(said)]
+        process = start(*arguments, "--", *command, **options)
+        return process, int(lines(said, 1)[0].split()[0])
+
+    return stubborn
+
+
+def ended(process: subprocess.Popen[str], text: str | None = None) -> tuple[int, str, str]:
+    """The exit status of a process that is given this text, its output and its errors."""
+    out, err = process.communicate(text, timeout=LATEST)
+    return process.returncode, out, err
+
+
+@contextmanager
+def no_majority(nodes: EmbeddedNodes) -> Iterator[None]:
+    """Three of five nodes hang."""
+    with ExitStack() as stack:
+        for number in range(3):
+            nodes.pause(number)
+            stack.callback(nodes.resume, number)
+        yield
 
 
 def children(pid: int) -> list[int]:
@@ -244,18 +273,16 @@ def are_stopped(pids: list[int]) -> bool:
 
 
 @pytest.fixture
-def terminal() -> Iterator[tuple[int, dict[str, Any]]]:
-    """The end of a terminal at which somebody types, and what starts a process at the other."""
+def terminal(start: Start) -> Iterator[tuple[Start, Callable[[bytes], object]]]:
+    """What starts a process at a terminal, and what types there."""
     ours, theirs = pty.openpty()
 
     def session() -> None:
         os.setsid()
         fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
 
-    yield (
-        ours,
-        {"stdin": theirs, "stdout": theirs, "preexec_fn": session, "pass_fds": [theirs]},
-    )
+    at = {"stdin": theirs, "stdout": theirs, "preexec_fn": session, "pass_fds": [theirs]}
+    yield partial(start, **at), partial(os.write, ours)
     os.close(ours)
     os.close(theirs)
 
@@ -287,9 +314,7 @@ def is_free(name: str) -> bool:
 )
 def test_the_exit_status_is_that_of_the_command(start, command, status):
     """Also one by a signal; the name is free at the end."""
-    process = start("report", "--", "sh", "-c", command)
-    assert process.communicate(timeout=LATEST) == ("", "")
-    assert process.returncode == status
+    assert ended(start("report", "--", "sh", "-c", command)) == (status, "", "")
     assert is_free("report")
 
 
@@ -298,7 +323,7 @@ def test_the_command_has_the_input_the_name_and_the_fence(start):
     """The name and the fence in its environment, the input and the output as they are."""
     script = "cat; echo $REDLOCK_NAME $REDLOCK_FENCE"
     process = start("report", "--", "sh", "-c", script, stdin=subprocess.PIPE)
-    out, err = process.communicate("text ", timeout=LATEST)
+    _, out, err = ended(process, "text ")
     text, name, fence = out.split()
     assert (text, name, err) == ("text", "report", "")
     with redlock("report") as later:
@@ -337,7 +362,7 @@ def test_the_command_has_the_descriptors_that_a_shell_opened(start):
     os.close(theirs)
     process = start("report", "--", "cat", f"/dev/fd/{ours}", pass_fds=[ours])
     os.close(ours)
-    assert process.communicate(timeout=LATEST) == ("text", "")
+    assert ended(process) == (0, "text", "")
 
 
 @pytest.mark.slow
@@ -348,29 +373,21 @@ def test_a_signal_that_is_ignored_stays_so(start):
         *["--", "sh", "-c", "exec grep SigIgn /proc/$$/status"],
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
     )
-    out, _ = process.communicate(timeout=LATEST)
-    assert int(out.split()[1], 16) & 1 << signal.SIGHUP - 1
+    assert int(ended(process)[1].split()[1], 16) & 1 << signal.SIGHUP - 1
 
 
 @pytest.mark.slow
 def test_a_name_that_is_taken_and_nodes_that_are_away(start, redlock_embedded):
     """75 and 69, a line that says why, and the command is not run."""
     with redlock("report", ttl=10):
-        process = start("report", "--", "echo", "runs")
-        out, err = process.communicate(timeout=LATEST)
-    assert (process.returncode, out) == (75, "")
+        *refused, err = ended(start("report", "--", "echo", "runs"))
+    assert refused == [75, ""]
     assert "'report'" in err
-    with redlock("report", ttl=10):
-        process = start("report", "-v", "0", "--", "echo", "runs")
-        assert process.communicate(timeout=LATEST) == ("", "")  # cron mails whatever is printed
-    assert process.returncode == 75
-    with ExitStack() as stack:
-        for number in range(3):
-            redlock_embedded.pause(number)
-            stack.callback(redlock_embedded.resume, number)
-        process = start("other", "--", "echo", "runs")
-        out, err = process.communicate(timeout=LATEST)
-    assert (process.returncode, out) == (69, "")
+    with redlock("report", ttl=10):  # cron mails whatever is printed
+        assert ended(start("report", "-v", "0", "--", "echo", "runs")) == (75, "", "")
+    with no_majority(redlock_embedded):
+        *refused, err = ended(start("other", "--", "echo", "runs"))
+    assert refused == [69, ""]
     assert "2 of 5 nodes could vote" in err
     assert "Traceback" not in err
 
@@ -389,9 +406,8 @@ def test_windows_is_told_in_one_sentence(start):
     manage = "from django.core.management import execute_from_command_line as manage"
     code = f"{WINDOWS}{manage}\nmanage(sys.argv)"
     process = start("report", "--", "true", by=[sys.executable, "-c", code, "redlock_run"])
-    told = process.communicate(timeout=LATEST)
     needs = "CommandError: redlock_run needs process groups, which Windows lacks: use WSL there\n"
-    assert (process.returncode, *told) == (1, "", needs)
+    assert ended(process) == (1, "", needs)
 
 
 @pytest.mark.slow
@@ -401,9 +417,8 @@ def test_windows_is_told_in_one_sentence(start):
 )
 def test_a_program_that_cannot_be_run(start, command, status):
     """As a shell says it; nothing stays taken."""
-    process = start("report", "--", command)
-    _, err = process.communicate(timeout=LATEST)
-    assert process.returncode == status
+    found, _, err = ended(start("report", "--", command))
+    assert found == status
     assert err.startswith(f"{command}: ")
     assert is_free("report")
 
@@ -430,8 +445,7 @@ def test_a_standby_that_is_stopped_leaves_the_line(start, redlock_embedded):
         standby = start("beat", "--wait", "inf", "--", "echo", "runs")
         eventually(lambda: someone_waits(redlock_embedded), within=LATEST)
         standby.send_signal(signal.SIGTERM)
-        out, err = standby.communicate(timeout=LATEST)
-    assert (standby.returncode, out, err) == (128 + signal.SIGTERM, "", "")
+        assert ended(standby) == (128 + signal.SIGTERM, "", "")
     assert is_free("beat")
 
 
@@ -459,118 +473,98 @@ def test_a_signal_before_the_command_has_begun(start, tmp_path, number):
     with suppress(FileNotFoundError, ProcessLookupError):  # it has not been waited for
         eventually(lambda: is_pending(pid, number), within=LATEST)
         os.kill(pid, signal.SIGCONT)
-    assert process.communicate(timeout=LATEST) == ("", "")
-    assert process.returncode == (-number if number == signal.SIGINT else 128 + number)
+    assert ended(process) == (-number if number == signal.SIGINT else 128 + number, "", "")
     assert is_free("report")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("into_a_file", [False, pytest.param(True, marks=pytest.mark.nightly)])
-def test_in_a_terminal_ctrl_c_ends_the_command(start, terminal, tmp_path, into_a_file):
+def test_in_a_terminal_ctrl_c_ends_the_command(terminal, said, into_a_file):
     """The command has the terminal: it can read from it, and Ctrl-C is for it."""
-    ours, options = terminal
-    file = tmp_path / "said"
-    command = idle(f"open({str(file)!r}, 'w').write(input())")
-    if into_a_file:
-        options["stdout"] = subprocess.PIPE
-    process = start("report", "--", *command, **options)
-    os.write(ours, b"typed\n")
-    assert lines(file, 1) == ["typed"]
-    os.write(ours, b"\x03")
+    start, press = terminal
+    command = idle(f"open({str(said)!r}, 'w').write(input())")
+    output = {"stdout": subprocess.PIPE} if into_a_file else {}
+    process = start("report", "--", *command, **output)
+    press(b"typed\n")
+    assert lines(said, 1) == ["typed"]
+    press(b"\x03")
     assert process.wait(LATEST) == -signal.SIGINT
     assert is_free("report")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", ["sh", pytest.param("bash", marks=pytest.mark.nightly)])
-def test_in_a_terminal_ctrl_c_ends_a_script(start, terminal, tmp_path, shell):
+def test_in_a_terminal_ctrl_c_ends_a_script(terminal, said, shell):
     """As it does if the script runs the command itself: nothing that follows is run."""
-    ours, options = terminal
-    file = tmp_path / "said"
-    begin = idle(f"open({str(file)!r}, 'w').write('begun')")
+    start, press = terminal
+    begin = idle(f"open({str(said)!r}, 'w').write('begun')")
     command = shlex.join([*RUN, "report", "--", *begin])
-    process = start(
-        *("-c", f"{command}; echo on >>{file}"),
-        by=[shell],
-        **options,
-    )
-    lines(file, 1)
-    os.write(ours, b"\x03")
+    process = start("-c", f"{command}; echo on >>{said}", by=[shell])
+    lines(said, 1)
+    press(b"\x03")
     assert process.wait(LATEST) in {-signal.SIGINT, 128 + signal.SIGINT}
-    assert lines(file, 1) == ["begun"]
+    assert lines(said, 1) == ["begun"]
     assert is_free("report")
 
 
 @pytest.mark.slow
-def test_in_a_terminal_a_pager_has_the_keyboard(start, terminal, tmp_path):
+def test_in_a_terminal_a_pager_has_the_keyboard(terminal, said):
     """What the command's output goes to can read from the terminal, as `less` does."""
-    ours, options = terminal
-    file = tmp_path / "said"
+    start, press = terminal
     command = shlex.join([*RUN, "report", "--", *idle("print('page', flush=True)")])
-    pager = f"{{ read page; read key </dev/tty; echo $page $key >>{file}; }}"
-    process = start(
-        *("-c", f"{command} | {pager}"),
-        by=["sh"],
-        **options,
-    )
-    os.write(ours, b"typed\n")
-    assert lines(file, 1) == ["page typed"]
-    os.write(ours, b"\x03")
+    pager = f"{{ read page; read key </dev/tty; echo $page $key >>{said}; }}"
+    process = start("-c", f"{command} | {pager}", by=["sh"])
+    press(b"typed\n")
+    assert lines(said, 1) == ["page typed"]
+    press(b"\x03")
     process.wait(LATEST)
     eventually(lambda: is_free("report"), within=LATEST)
 
 
 @pytest.mark.slow
-def test_in_a_terminal_a_script_that_goes_on_has_it_back(start, terminal, tmp_path):
+def test_in_a_terminal_a_script_that_goes_on_has_it_back(terminal, said):
     """When the command has ended, what follows it can read from the terminal."""
-    ours, options = terminal
-    file = tmp_path / "said"
-    script = f"{shlex.join([*RUN, 'report', '--', 'true'])}; read typed; echo $typed >>{file}"
-    start("-c", script, by=["sh"], **options)
-    os.write(ours, b"typed\n")
-    assert lines(file, 1) == ["typed"]
+    start, press = terminal
+    script = f"{shlex.join([*RUN, 'report', '--', 'true'])}; read typed; echo $typed >>{said}"
+    start("-c", script, by=["sh"])
+    press(b"typed\n")
+    assert lines(said, 1) == ["typed"]
 
 
-def test_in_a_terminal_a_guardian_that_is_dead_gets_nothing(start, terminal):
+def test_in_a_terminal_a_guardian_that_is_dead_gets_nothing(terminal):
     """It was killed before it could have the terminal: that is no error of the command."""
-    _, options = terminal
+    start, _ = terminal
     nobody = 2**22 - 1
     give = f"from django_redlock.management import child; child._give_terminal({nobody})"
-    process = start("-c", give, by=[sys.executable], **options)
-    assert process.communicate(timeout=LATEST) == (None, "")
-    assert process.returncode == 0
+    status, _, err = ended(start("-c", give, by=[sys.executable]))
+    assert (status, err) == (0, "")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True])
-def test_in_a_terminal_ctrl_z_stops_the_command(start, terminal, tmp_path, late):
+def test_in_a_terminal_ctrl_z_stops_the_command(terminal, said, late):
     """Also `redlock_run`; the shell continues both, and ends both when the lease is over."""
-    ours, options = terminal
-    file = tmp_path / "said"
-    shell = start(
-        *("-i", "-m"),
-        by=["sh"],
-        **options,
-    )
-    command = f"trap 'echo on >>{file}' CONT; echo begun >>{file}; while :; do sleep 0.1; done"
-    os.write(ours, f"{shlex.join([*RUN, 'job', '--', 'sh', '-c', command])}\n".encode())
-    lines(file, 1)
+    start, press = terminal
+    shell = start("-i", "-m", by=["sh"])
+    command = f"trap 'echo on >>{said}' CONT; echo begun >>{said}; while :; do sleep 0.1; done"
+    press(f"{shlex.join([*RUN, 'job', '--', 'sh', '-c', command])}\n".encode())
+    lines(said, 1)
     (run,) = children(shell.pid)
     keeper, child = children(run)
-    os.write(ours, b"\x1a")
+    press(b"\x1a")
     eventually(lambda: are_stopped([run, child]), within=LATEST)
     assert not are_stopped([keeper])
     if late:
         with redlock("job", wait=LATEST):  # the lease is over
-            os.write(ours, b"fg\n")
+            press(b"fg\n")
             eventually(lambda: is_gone(run) and is_gone(child), within=LATEST)
-        assert lines(file, 1) == ["begun"]
+        assert lines(said, 1) == ["begun"]
     else:
-        os.write(ours, b"fg\n")
-        assert lines(file, 2)[1] == "on"
-        os.write(ours, b"\x03")
+        press(b"fg\n")
+        assert lines(said, 2)[1] == "on"
+        press(b"\x03")
         eventually(lambda: is_gone(run) and is_gone(child), within=LATEST)
-    os.write(ours, b"exit 0\n")
+    press(b"exit 0\n")
     shell.wait(LATEST)
     assert is_free("job")
 
@@ -579,12 +573,11 @@ def test_in_a_terminal_ctrl_z_stops_the_command(start, terminal, tmp_path, late)
 
 
 @pytest.mark.slow
-def test_a_killed_parent_takes_the_command_with_it(start, tmp_path):
+def test_a_killed_parent_takes_the_command_with_it(start, said):
     """And what the command has started, long before the name can be free."""
-    file = tmp_path / "said"
-    script = f"sleep 600 & echo $! >>{file}; exec sleep 600"
+    script = f"sleep 600 & echo $! >>{said}; exec sleep 600"
     process = start("killed", "--ttl", "60", "--", "sh", "-c", script)
-    (grandchild,) = map(int, lines(file, 1))
+    (grandchild,) = map(int, lines(said, 1))
     process.kill()
     process.wait(LATEST)
     eventually(lambda: is_gone(grandchild), within=30)
@@ -593,43 +586,35 @@ def test_a_killed_parent_takes_the_command_with_it(start, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["nodes away", "parent stopped", "key deleted"])
 def test_a_command_that_ignores_sigterm_ends_before_the_lease(
-    start, tmp_path, redlock_embedded, how
+    stubborn, said, redlock_embedded, how
 ):
     """It is asked, then killed; its last sign of life is from before the deadline."""
-    file = tmp_path / "said"
-    process = start(how, "--ttl", f"{LONG:g}", "--", *stubborn(file))
-    pid = int(lines(file, 1)[0].split()[0])
-    with ExitStack() as stack:
-        if how == "nodes away":
-            for number in range(3):
-                redlock_embedded.pause(number)
-                stack.callback(redlock_embedded.resume, number)
-        elif how == "parent stopped":
-            process.send_signal(signal.SIGSTOP)
-            stack.callback(process.send_signal, signal.SIGCONT)
-        else:
-            delete_key(redlock_embedded, how)
+    process, pid = stubborn(how, "--ttl", f"{LONG:g}")
+    if how == "parent stopped":
+        process.send_signal(signal.SIGSTOP)
+    elif how == "key deleted":
+        delete_key(redlock_embedded, how)
+    with no_majority(redlock_embedded) if how == "nodes away" else nullcontext():
         last = guardian.now() + LONG  # no later deadline is possible: nothing was renewed since
         eventually(lambda: is_gone(pid), within=LATEST)
-    assert lines(file, 2)[1] == "asked"
-    assert last_sign(file) < last
-    _, err = process.communicate(timeout=LATEST)
-    assert process.returncode == 70
+    assert lines(said, 2)[1] == "asked"
+    assert last_sign(said) < last
+    process.send_signal(signal.SIGCONT)
+    status, _, err = ended(process)
+    assert status == 70
     assert "the lease was lost" in err
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["a signal", "a loss"])
-def test_a_command_that_has_left_the_group(start, tmp_path, redlock_embedded, by):
+def test_a_command_that_has_left_the_group(stubborn, tmp_path, said, redlock_embedded, by):
     """`redlock_run` reaches it where it is, and says that nobody else would."""
-    file = tmp_path / "said"
     with (tmp_path / "err").open("w") as err:
-        process = start("job", "--", *leaving(*stubborn(file)), stderr=err)
-    pid = int(lines(file, 1)[0].split()[0])
+        process, pid = stubborn("job", by=LEAVE, stderr=err)
     says(tmp_path, "has left its process group")
     if by == "a signal":
         process.send_signal(signal.SIGTERM)
-        assert lines(file, 2)[1] == "asked"
+        assert lines(said, 2)[1] == "asked"
         os.kill(pid, signal.SIGKILL)
     else:
         delete_key(redlock_embedded, "job")
@@ -638,35 +623,31 @@ def test_a_command_that_has_left_the_group(start, tmp_path, redlock_embedded, by
 
 
 @pytest.mark.slow
-def test_what_a_command_leaves_behind_ends_with_it(start, tmp_path):
+def test_what_a_command_leaves_behind_ends_with_it(start, said):
     """The name is not free while something of it works on."""
-    file = tmp_path / "said"
-    process = start("report", "--", "sh", "-c", f"sleep 600 & echo $! >>{file}")
+    process = start("report", "--", "sh", "-c", f"sleep 600 & echo $! >>{said}")
     assert process.wait(LATEST) == 0
-    assert is_gone(int(lines(file, 1)[0]))
+    assert is_gone(int(lines(said, 1)[0]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pipe", ["", "full"])
-def test_a_guardian_that_stands_still(start, tmp_path, redlock_embedded, pipe):
+def test_a_guardian_that_stands_still(stubborn, said, redlock_embedded, pipe):
     """`redlock_run` ends the command itself, and waits for no room in the guardian's pipe."""
-    file = tmp_path / "said"
-    process = start("job", "--", *stubborn(file))
-    pid = int(lines(file, 1)[0].split()[0])
+    process, pid = stubborn("job")
     os.close(stop_guardian(process, fill=bool(pipe)))
     delete_key(redlock_embedded, "job")
     last = guardian.now() + TTL
     eventually(lambda: is_gone(pid), within=LATEST)
-    assert last_sign(file) < last
+    assert last_sign(said) < last
     assert process.wait(LATEST) == 70
 
 
 @pytest.mark.slow
-def test_a_signal_for_a_command_that_is_stopped(start, tmp_path):
+def test_a_signal_for_a_command_that_is_stopped(start, said):
     """It goes on, and ends by the signal."""
-    file = tmp_path / "said"
-    process = start("job", "--", "sh", "-c", f"echo $$ >>{file}; exec sleep 600")
-    pid = int(lines(file, 1)[0])
+    process = start("job", "--", "sh", "-c", f"echo $$ >>{said}; exec sleep 600")
+    pid = int(lines(said, 1)[0])
     os.killpg(os.getpgid(pid), signal.SIGSTOP)
     eventually(lambda: are_stopped([os.getpgid(pid), pid]), within=LATEST)
     process.send_signal(signal.SIGTERM)
@@ -674,14 +655,12 @@ def test_a_signal_for_a_command_that_is_stopped(start, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_guardian_ends_the_command(start, tmp_path):
+def test_a_killed_guardian_ends_the_command(stubborn):
     """Nobody would end it in time any more."""
-    file = tmp_path / "said"
-    process = start("report", "--", *stubborn(file))
-    pid = int(lines(file, 1)[0].split()[0])
+    process, pid = stubborn("report")
     os.kill(children(process.pid)[0], signal.SIGKILL)
-    _, err = process.communicate(timeout=LATEST)
-    assert process.returncode == 70
+    status, _, err = ended(process)
+    assert status == 70
     assert "the process that watches the command was killed" in err
     assert is_gone(pid)
 
@@ -694,15 +673,14 @@ def test_a_guardian_that_fails_ends_its_group():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("broken", ["", "newest", "FileIO"])
-def test_a_guardian_that_stood_still_for_long(start, tmp_path, broken):
+def test_a_guardian_that_stood_still_for_long(start, said, broken):
     """It acts on the newest order, although its pipe is full of older ones.
 
     A broken one reads a part of its orders only; with another one, what does not fit is not said.
     """
-    file = tmp_path / "said"
-    command = ["sh", "-c", f"echo here >>{file}; exec sleep 600"]
+    command = ["sh", "-c", f"echo here >>{said}; exec sleep 600"]
     process = start("job", "--", *command, by=broken_run(broken) if broken else RUN)
-    lines(file, 1)
+    lines(said, 1)
     keeper, pid = children(process.pid)
     orders = stop_guardian(process, fill=True)
     with pytest.raises(LockTaken):  # the lease is renewed for longer than a ttl
@@ -724,8 +702,8 @@ def test_no_command_is_started_when_its_time_is_over(start, tmp_path, redlock_em
     process = start("report", "--", "echo", "runs")
     lines(file, 1)
     delete_key(redlock_embedded, "report")
-    out, err = process.communicate(timeout=LATEST)
-    assert (process.returncode, out) == (70, "")
+    *status, err = ended(process)
+    assert status == [70, ""]
     assert "the lease was lost" in err
 
 
@@ -854,6 +832,12 @@ def test_the_guardian_names_those_that_it_may_not_signal(monkeypatch, capfd, for
         ({"command": ["true"], "wait": -1}, "wait"),
         ({"command": ["true"], "grace": 25, "ttl": 30}, "--grace"),
         ({"command": ["true"], "alias": "nobody"}, "nobody"),
+        *(({"command": ["true"], "limit": each}, "limit must be") for each in (0, 129, True)),
+        ({"command": ["true"], "limit": 2, "once_per": 60}, "once takes no limit"),
+        *(
+            ({"command": ["true"], "once_per": each}, "--once-per must be")
+            for each in ("day", True, -1, 0, 9_999_999_999, timedelta(0))
+        ),
     ],
 )
 def test_bad_options_are_named(options, says):
@@ -871,20 +855,19 @@ def test_the_grace_is_what_was_given_or_a_third_of_the_ttl(memory, monkeypatch, 
     assert runs.call_args.kwargs["grace"] == grace
 
 
-def test_a_command_without_the_mark_before_it(start):
-    """The message says what to write, also where an option stands before the command."""
-    process = start("report", "--ttl", "3", "true", "--now")
-    assert "behind --: redlock_run NAME -- COMMAND" in process.communicate(timeout=LATEST)[1]
-    assert process.returncode == 2
-
-
-def test_nothing_at_all(start):
-    """The first try of a newcomer is told how it is used, without a traceback."""
-    process = start()
-    told = process.communicate(timeout=LATEST)[1]
-    assert "usage: manage.py redlock_run NAME [options] -- COMMAND" in told
-    assert "Traceback" not in told
-    assert process.returncode == 2
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("report --ttl 3 true --now", "behind --: redlock_run NAME -- COMMAND"),
+        ("", "usage: manage.py redlock_run NAME [options] -- COMMAND"),
+    ],
+)
+def test_a_newcomer_is_told_how_it_is_used(start, arguments, says):
+    """Without a traceback, also where an option stands before the command."""
+    status, _, err = ended(start(*arguments.split()))
+    assert status == 2
+    assert says in err
+    assert "Traceback" not in err
 
 
 def test_a_thread_cannot_run_it():
@@ -895,20 +878,20 @@ def test_a_thread_cannot_run_it():
         run.result()
 
 
+ONCE = ("--ttl", str(LONG), "--once-per", "20h", "--")
+
+
 @pytest.mark.slow
 def test_a_command_runs_once_per_duration(start):
     """One that has succeeded is not started again; one that failed leaves no record."""
-    once = ("--ttl", str(LONG), "--once-per", "20h", "--")
     for status in (3, 0):
-        process = start("report", *once, "sh", "-c", f"echo ran; exit {status}")
-        assert process.communicate(timeout=LATEST)[0] == "ran\n"
-        assert process.returncode == status
+        process = start("report", *ONCE, "sh", "-c", f"echo ran; exit {status}")
+        assert ended(process)[:2] == (status, "ran\n")
     for more, said in ((), True), (("--verbosity", "0"), False):
-        process = start("report", *more, *once, "echo", "ran")
-        out = process.communicate(timeout=LATEST)[0]
+        status, out, _ = ended(start("report", *more, *ONCE, "echo", "ran"))
         assert out.startswith("done at 2") is said
         assert "ran" not in out
-        assert process.returncode == 0
+        assert status == 0
 
 
 # A signal that comes just before a read is handled behind it, so the program never reads for long.
@@ -924,7 +907,6 @@ try:
 except KeyboardInterrupt:
     pass
 """
-ONCE = ("--ttl", str(LONG), "--once-per", "20h", "--")
 
 
 @pytest.mark.slow
@@ -941,19 +923,17 @@ def test_work_that_was_asked_to_end_is_not_recorded(start, number):
     assert process.wait(LATEST) == 128 + number
     (said,) = process.stderr.read().splitlines()
     assert said.startswith(f"'report': {number.name} came while the command ran")
-    process = start("report", *ONCE, "echo", "ran")
-    assert process.communicate(timeout=LATEST) == ("ran\n", "")
-    assert start("report", *ONCE, "echo", "ran").communicate(timeout=LATEST)[0][:7] == "done at"
+    assert ended(start("report", *ONCE, "echo", "ran")) == (0, "ran\n", "")
+    assert ended(start("report", *ONCE, "echo", "ran"))[1][:7] == "done at"
 
 
 @pytest.mark.slow
-def test_in_a_terminal_ctrl_c_leaves_no_record(start, terminal):
+def test_in_a_terminal_ctrl_c_leaves_no_record(terminal):
     """It reaches the command's group alone, and `redlock_run` knows of it."""
-    ours, options = terminal
-    options |= {"stdout": subprocess.PIPE}
-    process = start("report", *ONCE, sys.executable, "-c", TIDY, **options)
+    start, press = terminal
+    process = start("report", *ONCE, sys.executable, "-c", TIDY, stdout=subprocess.PIPE)
     assert process.stdout.readline() == "began\n"
-    os.write(ours, b"\x03")
+    press(b"\x03")
     assert process.wait(LATEST) == 128 + signal.SIGINT
     assert is_free("report")
 
@@ -969,9 +949,8 @@ def test_a_signal_that_is_ignored_leaves_the_record(start):
     )
     assert process.stdout.readline() == "began\n"
     os.killpg(children(process.pid)[0], signal.SIGHUP)
-    process.communicate("done\n", timeout=LATEST)
-    assert process.returncode == 0
-    assert start("report", *ONCE, "echo", "ran").communicate(timeout=LATEST)[0][:7] == "done at"
+    assert ended(process, "done\n")[0] == 0
+    assert ended(start("report", *ONCE, "echo", "ran"))[1][:7] == "done at"
 
 
 @pytest.mark.slow
@@ -982,29 +961,13 @@ def test_so_many_commands_run_at_a_time(start):
     both = [start("report", *options, "sh", "-c", script, stdin=subprocess.PIPE) for _ in range(2)]
     first = [each.stdout.readline().split() for each in both]
     assert sorted(first) == [["report", "0"], ["report", "1"]]
-    third = start("report", *options, "true")
-    assert "'report': all 2 slots are held" in third.communicate(timeout=LATEST)[1]
-    assert third.returncode == TAKEN
+    status, _, err = ended(start("report", *options, "true"))
+    assert status == TAKEN
+    assert "'report': all 2 slots are held" in err
     for each in both:
-        assert each.communicate("end\n", timeout=LATEST)[0] == "end\n"
+        assert ended(each, "end\n")[1] == "end\n"
     third = start("report", *options, "sh", "-c", "echo $REDLOCK_SLOT")
-    assert third.communicate(timeout=LATEST)[0] in {"0\n", "1\n"}
-
-
-@pytest.mark.parametrize("value", [0, 129, True])
-def test_a_limit_that_makes_no_sense_is_refused(value):
-    """So is one with ``--once-per``."""
-    with pytest.raises(CommandError, match="limit must be"):
-        call_command("redlock_run", "report", limit=value, command=["true"])
-    with pytest.raises(CommandError, match="once takes no limit"):
-        call_command("redlock_run", "report", limit=2, once_per=60, command=["true"])
-
-
-@pytest.mark.parametrize("value", ["day", True, -1, 0, 9_999_999_999, timedelta(0)])
-def test_a_duration_that_makes_no_sense_is_refused(value):
-    """With the option's name, and what it may be."""
-    with pytest.raises(CommandError, match="--once-per must be"):
-        call_command("redlock_run", "report", once_per=value, command=["true"])
+    assert ended(third)[1] in {"0\n", "1\n"}
 
 
 # -- LockedCommand --------------------------------------------------------------------------------
@@ -1033,11 +996,16 @@ class Import(LockedCommand):
         return f"{self.lease.name} {self.lease.remaining() > 0}"
 
 
+def imported(**options: Any) -> str:
+    """What the command prints."""
+    out = io.StringIO()
+    call_command(Import(), "feed", stdout=out, **options)
+    return out.getvalue()
+
+
 def test_a_locked_command_runs_under_its_lock(redlock_nodes):
     """The name is filled in from its options, and free afterwards."""
-    out = io.StringIO()
-    call_command(Import(), "feed", stdout=out)
-    assert out.getvalue() == "import:feed True\n"
+    assert imported() == "import:feed True\n"
     assert is_free("import:feed")
 
 
@@ -1047,21 +1015,16 @@ def test_a_field_that_is_no_option_of_the_command_is_named(monkeypatch):
     with pytest.raises(
         ValueError, match=r"\{sourec\} has no value \(did you mean 'source'\?\); .*inner"
     ):
-        call_command(Import(), "feed")
+        imported()
 
 
 def test_a_locked_command_that_runs_elsewhere_ends_with_one_line(redlock_nodes):
     """No error: to cron it is none."""
-    out = io.StringIO()
     with redlock("import:feed"):
-        call_command(Import(), "feed", stdout=out)
-    (line,) = out.getvalue().splitlines()
+        (line,) = imported().splitlines()
+        assert imported(verbosity=0) == ""  # cron mails whatever is printed
     assert "'import:feed'" in line
     assert line.endswith("nothing is done here")
-    out = io.StringIO()  # cron mails whatever is printed
-    with redlock("import:feed"):
-        call_command(Import(), "feed", stdout=out, verbosity=0)
-    assert not out.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -1070,4 +1033,4 @@ def test_a_locked_command_that_runs_elsewhere_ends_with_one_line(redlock_nodes):
 def test_another_lock_of_the_command_is_not_taken_for_its_own(redlock_nodes, inner, error):
     """An error of the body stays one."""
     with pytest.raises(error):
-        call_command(Import(), "feed", inner=inner)
+        imported(inner=inner)

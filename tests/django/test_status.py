@@ -10,6 +10,7 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from types import FrameType, SimpleNamespace
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -33,6 +34,8 @@ from tests.support.looked_at import (
     some_tasks,
     status,
     stop_clocks,
+    take,
+    take_before,
 )
 from tests.support.passwords import SECRET, USER, with_passwords
 from tests.support.waiting import eventually, waiting_for_silent_nodes
@@ -41,6 +44,12 @@ from .test_admin import browser, look
 
 HOME = Path(conf.__file__).parent  # the package
 SURVEYS = importlib.import_module("django_redlock.inspection.survey")  # its name is a function's
+
+
+def document(*asked: str) -> dict[str, Any]:
+    """What ``--json`` says of the alias ``default``."""
+    found: dict[str, Any] = json.loads(status(*asked, "--json")[1])["aliases"]["default"]
+    return found
 
 
 def words(line: str) -> list[str]:
@@ -80,20 +89,19 @@ def locks(out: str) -> list[str]:
 )
 def test_a_pattern_shows_what_matches(memory, asked, found):
     """Of a pattern the held locks that match are shown, and nothing else; the same with --json."""
-    for name in ("report:1", "report:22", "other", "areport:1", "a*b", "a\\x"):
-        put(memory, name, f"{A}:5:a", *range(5))
+    take(memory, "report:1", "report:22", "other", "areport:1", "a*b", "a\\x")
     code, out = status(*asked)
     assert (code, locks(out)) == (0, found)
-    document = json.loads(status(*asked, "--json")[1])["aliases"]["default"]
-    assert [lock["name"] for lock in document["locks"]] == found
-    assert not document["truncated"]
+    told = document(*asked)
+    assert [lock["name"] for lock in told["locks"]] == found
+    assert not told["truncated"]
 
 
 @pytest.mark.parametrize("name", ["rep*rt", "a?", "cart[5]", "*", "["])
 def test_names_that_look_like_patterns(memory, name):
     """A name with a wildcard in it is found as it is, also in no index."""
     put(memory, name, "foreign", *range(5))
-    put(memory, "cart5", f"{A}:5:a", *range(5))
+    take(memory, "cart5")
     for node in memory.nodes:
         del node.held[name]
     assert name in locks(status(name)[1])
@@ -102,20 +110,18 @@ def test_names_that_look_like_patterns(memory, name):
 @pytest.mark.parametrize("text", ["*" * 400 + "b", "[!" * 200, "[a" * 200 + "]", "a*" * 250])
 def test_no_pattern_is_slow(memory, text):
     """Users write patterns: none is matched by trying all ways."""
-    put(memory, "a" * 512, f"{A}:5:a", *range(5))
+    take(memory, "a" * 512)
     assert status(text)[0] == 0
 
 
 def test_more_matches_than_the_limit(memory):
     """It is said how many more locks match than --limit lets show."""
-    for i in range(12):
-        put(memory, f"report:{i:02}", f"{A}:5:a", *range(5))
-    put(memory, "zero", f"{A}:5:a", *range(5))
+    take(memory, "zero", *(f"report:{i:02}" for i in range(12)))
     _, out = status("report:*", "zero", "--limit", "5")
     assert locks(out) == ["zero", *(f"report:{i:02}" for i in range(5))]
     assert "7 more match; --limit shows more." in out
     assert "There is more" not in out
-    found = json.loads(status("report:*", "--limit", "5", "--json")[1])["aliases"]["default"]
+    found = document("report:*", "--limit", "5")
     assert (found["truncated"], found["beyond"], len(found["locks"])) == (True, 7, 5)
     _, out = status("report:*", "--limit", "12")
     assert "more match" not in out
@@ -137,7 +143,7 @@ def test_more_names_than_are_searched(memory, monkeypatch):
     _, out = status("z*")
     assert "More names are held" in out
     assert "No held lock matches" not in out
-    assert json.loads(status("z*", "--json")[1])["aliases"]["default"]["truncated"]
+    assert document("z*")["truncated"]
 
 
 @pytest.mark.parametrize(("down", "code"), [(0, 0), (1, 3), (2, 3), (3, 4), (5, 4)])
@@ -185,9 +191,9 @@ def test_the_worst_alias_decides():
         assert "payments" not in out
         code, out = status("--alias", "payments", "--alias", "default", "--json")
         assert code == 4
-        document = json.loads(out)
-        assert document["health"] == "no_majority"
-        assert list(document["aliases"]) == ["payments", "default"]
+        found = json.loads(out)
+        assert found["health"] == "no_majority"
+        assert list(found["aliases"]) == ["payments", "default"]
 
 
 @pytest.mark.parametrize(
@@ -197,12 +203,21 @@ def test_the_worst_alias_decides():
         (["--limit", "0"], "limit must be from 1"),
         ([""], "is empty"),
         (["a\x1bb"], "control characters"),
+        (["--older-than", "-1"], "--older-than"),
+        *(
+            (["--older-than", age], f"'{age}' is no duration: write seconds")
+            for age in ("1w", "h", "an hour", "1h 30m", "1:00")
+        ),
+        (["--watch"], "needs a terminal"),
+        (["--watch", "--json"], "leave --json out"),
+        (["--watch=0"], "--watch must be"),
+        (["--watch=often"], "invalid float value"),
     ],
 )
 def test_bad_arguments(memory, args, message):
-    """What makes no sense is an error that says why, not a traceback."""
+    """What makes no sense is an error that says what to do instead, not a traceback."""
     with pytest.raises(CommandError, match=message):
-        call_command("redlock_status", *args)
+        status(*args)
 
 
 def test_a_text_that_is_too_long(memory):
@@ -225,17 +240,14 @@ def test_limit(memory):
     some_tasks(memory)
     assert rows("--limit", "1") == [RUNNING, QUEUED]
     assert "There is more than these 2 rows; --limit shows more." in status("--limit", "1")[1]
-    assert json.loads(status("--limit", "1", "--json")[1])["aliases"]["default"]["truncated"]
+    assert document("--limit", "1")["truncated"]
     assert "There is more" not in status("--limit", "2")[1]
 
 
 def test_what_was_not_looked_at_may_be_old_or_a_problem(memory):
     """Of more locks than the limit nothing is said that only all of them could tell."""
-    now = int(time.time() * 1e6)
-    for name in "abc":
-        put(memory, name, f"{A}:{now}:web-1", *range(5))
-    put(memory, "old", f"{A}:{now - 5000 * 1_000_000}:web-1", *range(5))
-    put(memory, "partial", f"{A}:{now}:web-1", 0, 1)
+    take_before(memory, a=0, b=0, c=0, old=5000)
+    put(memory, "partial", f"{A}:123:web-1", 0, 1)
     for asked, says in {
         ("--older-than", "60"): "No lock is held for 60 s",
         ("--problems",): "Nothing needs attention",
@@ -250,9 +262,7 @@ def test_what_was_not_looked_at_may_be_old_or_a_problem(memory):
 
 def test_locks_that_are_held_for_long(memory):
     """--older-than shows them, the oldest first; what nobody holds is none of them."""
-    now = int(time.time() * 1e6)
-    for name, seconds in {"a": 90, "b": 5000, "c": 30}.items():
-        put(memory, name, f"{A}:{now - seconds * 1_000_000}:web-1", *range(5))
+    take_before(memory, a=90, b=5000, c=30)
     put(memory, "partial", f"{A}:123:web-1", 0, 1)
     put(memory, "another", "no fence", *range(5))
     assert locks(status("--older-than", "0")[1]) == ["b", "a", "c"]
@@ -263,16 +273,9 @@ def test_locks_that_are_held_for_long(memory):
         assert "No lock is held for 6000 s or longer." in status("--older-than", age_given)[1]
     for age_given, shown in (("2h", "7200 s"), ("1d", "86400 s")):
         assert f"No lock is held for {shown} or longer." in status("--older-than", age_given)[1]
-    for wrong in ("1w", "h", "an hour", "1h 30m", "1:00"):
-        with pytest.raises(CommandError, match=f"'{wrong}' is no duration: write seconds"):
-            status("--older-than", wrong)
-    (found,) = json.loads(status("--older-than", "4000", "--json")[1])["aliases"].values()
-    (lock,) = found["locks"]
-    assert time.time() - datetime.fromisoformat(lock["since"]).timestamp() == pytest.approx(
-        5000, abs=60
-    )
-    with pytest.raises(CommandError, match="--older-than"):
-        status("--older-than", "-1")
+    (lock,) = document("--older-than", "4000")["locks"]
+    since = datetime.fromisoformat(lock["since"]).timestamp()
+    assert time.time() - since == pytest.approx(5000, abs=60)
 
 
 def test_only_what_needs_attention(memory):
@@ -320,33 +323,18 @@ def test_watching_in_a_terminal(memory, monkeypatch):
     assert all("No lock is held." in each for each in screens)
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--watch"], "needs a terminal"),
-        (["--watch", "--json"], "leave --json out"),
-        (["--watch=0"], "--watch must be"),
-        (["--watch=often"], "invalid float value"),
-    ],
-)
-def test_what_cannot_be_watched(memory, options, says):
-    """The error says what to do instead."""
-    with pytest.raises(CommandError, match=says):
-        status(*options)
-
-
 def test_json(memory):
     """--json prints one document whose keys are those of the documentation."""
     stop_clocks(memory)
     put(memory, "x", f"{A}:123:web-1", 0, 1, 2)
     memory.down = {4}
     code, out = status("--json")
-    document = json.loads(out)
+    whole = json.loads(out)
     assert code == 3
-    assert set(document) == {"health", "aliases"}
-    found = document["aliases"]["default"]
+    assert set(whole) == {"health", "aliases"}
+    found = whole["aliases"]["default"]
     assert set(found) == {"health", "majority", "truncated", "beyond", "waiting", "nodes", "locks"}
-    assert (document["health"], found["health"]) == ("degraded", "degraded")
+    assert (whole["health"], found["health"]) == ("degraded", "degraded")
     assert (found["majority"], found["truncated"], found["beyond"]) == (3, False, 0)
     *_, up, down = found["nodes"]
     assert re.fullmatch(r"memory://status-\d+", up.pop("node"))
@@ -495,7 +483,7 @@ def test_a_node_that_may_evict_locks_is_warned_of(patient_nodes, policy, limit, 
     """A node with a limit and a policy other than noeviction votes, and the status warns of it."""
     with evicting(patient_nodes[1], policy, limit):
         code, out = status("--force-color")
-        found = json.loads(status("--json")[1])["aliases"]["default"]["nodes"]
+        found = document()["nodes"]
         _, plain = status("some-name")
     assert code == 0
     assert (f"\x1b[33;1mup: {policy}" in out) == warned
@@ -587,8 +575,7 @@ def test_no_nonce_anywhere(patient_nodes):
 @pytest.mark.parametrize(("count", "most"), [(1, 340), (200, 91)])
 def test_a_row_costs_few_calls(memory, count, most):
     """The table of many locks is made by some dozens of calls for each."""
-    for number in range(count):
-        put(memory, f"n{number}", f"{A}:5:a", *range(5))
+    take(memory, *(f"n{number}" for number in range(count)))
     calls = 0
 
     def note(frame: FrameType, event: str, _: object) -> None:

@@ -98,7 +98,7 @@ def renewed(leases, before):
 def entries():
     return len(watchdog.schedule._entries)
 
-def renewed_by_a_thread(count):
+def renew_some(count):
     leases = [redlock(f"kept:{number}", ttl=LIVES).acquire() for number in range(count)]
     before, until = [lease.grant.deadline for lease in leases], time.monotonic() + 60
     while not renewed(leases, before) and time.monotonic() < until:
@@ -110,41 +110,19 @@ def renewed_by_a_thread(count):
     by_a_thread(2)  # a context drops those that have ended when the next one begins
     return had
 
-async def renewed_in_a_loop(count):
-    leases = [await redlock(f"kept:{number}", ttl=LIVES).aacquire() for number in range(count)]
-    before, until = [lease.grant.deadline for lease in leases], time.monotonic() + 60
-    while not renewed(leases, before) and time.monotonic() < until:
-        await asyncio.sleep(0.01)
-    had = renewed(leases, before) and entries()
-    for lease in leases:
-        await lease.arelease()
-    del lease, leases
-    await by_a_task(2)
-    return had
-
-async def settled(before):
-    # The watchdog, or the timer of the loop, may have leases in its hands for a while.
+def settled(before):
+    # The watchdog may have leases in its hands for a while.
     left, until = tracked() - before, time.monotonic() + SETTLED
     while left > SOME and time.monotonic() < until:
-        await asyncio.sleep(0.05)
+        time.sleep(0.05)
         left = tracked() - before
     return left
 
-async def counted():
-    return tracked()
-
 def after_renewal():
-    renewed_by_a_thread(10)
-    before, empty = asyncio.run(counted()), entries()  # in a loop, as afterwards
-    had = renewed_by_a_thread(RENEWED)
-    left = asyncio.run(settled(before))
-    return {"had": had - empty, "objects": left, "entries": entries() - empty}
-
-async def after_renewal_in_a_loop():
-    await renewed_in_a_loop(10)
+    renew_some(10)
     before, empty = tracked(), entries()
-    had = await renewed_in_a_loop(RENEWED)
-    return {"had": had - empty, "objects": await settled(before), "entries": entries() - empty}
+    had = renew_some(RENEWED)
+    return {"had": had - empty, "objects": settled(before), "entries": entries() - empty}
 
 RENEWED, SOME, SETTLED = map(int, sys.argv[2:])
 each, after = held()
@@ -155,10 +133,7 @@ found = {
     "after": after,
 }
 leases_module.RENEWALS = LIVES
-print(json.dumps(found | {
-    "renewed by the thread": after_renewal(),
-    "renewed in a loop": asyncio.run(after_renewal_in_a_loop()),
-}))
+print(json.dumps(found | {"renewed": after_renewal()}))
 """
 BROKEN = """
 from django_redlock.leases.renewal import RenewalSchedule
@@ -186,12 +161,10 @@ def test_leases_are_small_and_leave_nothing(locks):
     assert abs(found["task"]) < 50
     assert found["bytes"] <= MOST_BYTES
     assert found["after"] < 10
-    # What was renewed leaves no place in a schedule either.
-    for where in ("renewed by the thread", "renewed in a loop"):
-        left = found[where]
-        assert left["had"] == RENEWED
-        assert left["entries"] == 0
-        assert left["objects"] <= SOME
+    renewed = found["renewed"]  # it leaves no place in the schedule either
+    assert renewed["had"] == RENEWED
+    assert renewed["entries"] == 0
+    assert renewed["objects"] <= SOME
 
 
 def test_leases_that_are_held_in_a_chain_leave_nothing_in_the_context():

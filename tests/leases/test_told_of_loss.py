@@ -6,12 +6,11 @@ import asyncio
 import functools
 import gc
 import logging
+import re
 import threading
-from collections import deque
-from collections.abc import Callable, Generator, Iterator
+import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -19,12 +18,13 @@ from django_redlock import LeaseLost, NodesUnavailable, events
 from django_redlock.core import hold
 from django_redlock.core.protocol import Command, Request
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.renewal import MOST_TOLD, watchdog
+from django_redlock.leases.renewal import MOST_TOLD
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.background import WorkerThreads
+from tests.support.listening import heard
 from tests.support.waiting import eventually
 
-from .test_renewal import Memory, made
+from .test_renewal import Memory, made, prolonged
 
 
 @pytest.fixture
@@ -33,22 +33,12 @@ def redlock() -> LockTemplate:
     return made(Memory())
 
 
-@contextmanager
-def heard(*kinds: events.EventKind) -> Iterator[list[events.Event]]:
-    """The events of these kinds meanwhile."""
-    told: list[events.Event] = []
-    events.subscribe(told.append, kinds)
-    try:
-        yield told
-    finally:
-        events.unsubscribe(told.append, kinds)
-
-
 # -- of a loss ------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_callbacks_that_never_return_keep_nobody_else_from_being_told(redlock):
+@pytest.mark.usefixtures("often")
+def test_callbacks_that_never_return_stop_neither_losses_nor_renewals_of_others(redlock):
     """Each holder is told at its own deadline, whatever the others do with the news."""
     free, blocked, told = threading.Event(), [], threading.Event()
 
@@ -67,6 +57,8 @@ def test_callbacks_that_never_return_keep_nobody_else_from_being_told(redlock):
         assert told.wait(60)
         assert lease.lost
         assert all(each.lost for each in stuck)
+        with redlock("kept") as kept:
+            prolonged(kept)
     finally:
         free.set()
 
@@ -142,46 +134,34 @@ def deaf(ask: Request) -> None:
         raise OSError("no network")
 
 
-def renews_after(lease: Lease, when: float) -> bool:
-    """Whether its next renewal is later than then."""
-    return lease.renew_at > when
-
-
-def fails_and_recovers(
-    wait: Callable[[Callable[[], object]], Any],
-) -> Generator[Any, Lease, None]:
-    """A lease whose renewal fails for a while, twice; yields what to await."""
-    group = Memory()
-    redlock = made(group)
-    lease = yield redlock("name")
-    with heard(events.EventKind.UNKNOWN, events.EventKind.EXTENDED, events.EventKind.LOST) as told:
-        for outage in range(1, 3):
-            group.before = deaf
-            yield wait(lambda: told and told[-1].kind is events.EventKind.UNKNOWN)
-            yield wait(
-                functools.partial(renews_after, lease, lease.renew_at)
-            )  # once more, and is not told
-            group.before = lambda _: None
-            yield wait(lambda: told[-1].kind is events.EventKind.EXTENDED)
-            unknown = [event for event in told if event.kind is events.EventKind.UNKNOWN]
-            assert len(unknown) == outage
-            assert unknown[-1].lease is lease
-            assert "could not be asked" in str(unknown[-1].error)
-        assert not lease.lost
+def renews_after(lease: Lease, when: float) -> Callable[[], bool]:
+    """What tells whether its next renewal is later than then."""
+    return lambda: lease.renew_at > when
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("often")
 def test_a_renewal_that_fails_is_told_once_for_each_outage(caplog):
     """The lease is unknown, and stands: there is time to do something before it is lost."""
-    with caplog.at_level(logging.WARNING, "django_redlock"):
-        steps = fails_and_recovers(eventually)
-        with next(steps) as lease:
-            steps.send(lease)
-            for _ in steps:
-                pass
-    events_ = [getattr(record, "redlock_event", None) for record in caplog.records]
-    assert events_.count("not renewed") == 2
+    group, kinds = Memory(), events.EventKind
+    with (
+        caplog.at_level(logging.WARNING, "django_redlock"),
+        made(group)("name") as lease,
+        heard(kinds.UNKNOWN, kinds.EXTENDED, kinds.LOST) as told,
+    ):
+        for outage in range(1, 3):
+            group.before = deaf
+            eventually(lambda: told and told[-1].kind is kinds.UNKNOWN)
+            eventually(renews_after(lease, lease.renew_at))  # once more, and is not told
+            group.before = lambda _: None
+            eventually(lambda: told[-1].kind is kinds.EXTENDED)
+            unknown = [event for event in told if event.kind is kinds.UNKNOWN]
+            assert len(unknown) == outage
+            assert unknown[-1].lease is lease
+            assert "could not be asked" in str(unknown[-1].error)
+        assert not lease.lost
+    logged = [getattr(record, "redlock_event", None) for record in caplog.records]
+    assert logged.count("not renewed") == 2
 
 
 def test_what_another_has_prolonged_since_is_not_unknown(redlock):
@@ -224,92 +204,54 @@ def test_a_block_that_ends_in_another_thread_releases_nobody_elses_lease(redlock
 
 def forgets(redlock: LockTemplate) -> None:
     """Take a lock, and keep nothing of it."""
-    redlock("forgotten", ttl=0.3).acquire()
+    redlock("forgotten").acquire()
 
 
 def forgets_what_never_renews(redlock: LockTemplate) -> None:
     """The same of a lease that is looked at when its ttl is over."""
-    redlock("forgotten", ttl=0.3, renew=False).acquire()
+    redlock("forgotten", ttl=0.3, wait=60, renew=False).acquire()
 
 
 def forgets_in_a_loop(redlock: LockTemplate) -> None:
     """The same in a loop that is closed at once."""
-    asyncio.run(aforgets(redlock))
-
-
-def forgets_in_a_loop_that_goes_on(redlock: LockTemplate) -> None:
-    """The same where the timer of the loop looks, too."""
 
     async def main() -> None:
-        await aforgets(redlock)
-        gc.collect()
-        async with redlock("later", ttl=0.3) as later:
-            await renewed(later)
+        await redlock("forgotten").aacquire()
 
     asyncio.run(main())
 
 
-async def renewed(lease: Lease) -> None:
-    """Wait until the timer of the loop has looked at its leases several times."""
-    until = lease.grant.deadline + 0.3
-    await asyncio.to_thread(eventually, lambda: lease.grant.deadline > until)
-
-
-async def aforgets(redlock: LockTemplate) -> None:
-    """Take a lock in a task, and keep nothing of it."""
-    await redlock("forgotten", ttl=0.3).aacquire()
-
-
-@pytest.mark.parametrize(
-    "forget",
-    [forgets, forgets_what_never_renews, forgets_in_a_loop, forgets_in_a_loop_that_goes_on],
-)
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("forget", [forgets, forgets_what_never_renews, forgets_in_a_loop])
 def test_a_lease_that_was_forgotten_is_a_resource_warning(redlock, forget):
     """Once, by a thread of the package: a finalizer would swallow what a signal handler raises."""
-    with pytest.warns(ResourceWarning, match="'forgotten' was forgotten .*: keep what") as caught:
-        _forget(redlock, forget, caught)
-    assert len(_of_ours(caught)) == 1
+
+    def of_ours() -> list[str]:  # other tests of the process forget some, too
+        texts = [str(each.message) for each in caught if each.category is ResourceWarning]
+        return [text for text in texts if "'forgotten'" in text]
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        forget(redlock)
+        gc.collect()
+        eventually(of_ours)
+    (text,) = of_ours()
+    assert re.search("'forgotten' was forgotten .*: keep what", text)
 
 
-def _of_ours(caught: pytest.WarningsRecorder) -> list[str]:
-    """The warnings of the lease of this test: other tests of the process forget some, too."""
-    return [text for each in caught.list if "'forgotten'" in (text := str(each.message))]
-
-
-def _forget(
-    redlock: LockTemplate,
-    forget: Callable[[LockTemplate], None],
-    caught: pytest.WarningsRecorder,
-    within: float = 20,
-) -> None:
-    """Forget a lease, and wait until that is told."""
-    forget(redlock)
-    gc.collect()
-    eventually(lambda: _of_ours(caught), within=within)
-
-
+@pytest.mark.usefixtures("often")
 def test_no_other_lease_is_told_as_forgotten(redlock, recwarn):
     """One that was released, left, given away or lost."""
-    with redlock("left", ttl=0.3):
+    with redlock("left"):
         pass
-    redlock("released", ttl=0.3).acquire().release()
-    redlock("given", ttl=0.3).acquire().handle()
+    redlock("released").acquire().release()
+    redlock("given").acquire().handle()
     with heard(events.EventKind.LOST) as told:
-        lease = redlock("lost", ttl=0.3, renew=False).acquire()
+        lease = redlock("lost", ttl=0.3, wait=60, renew=False).acquire()
         eventually(lambda: told)
         del lease
     gc.collect()
-    with redlock("later", ttl=0.3) as later:  # the schedule is looked at for this one
-        until = later.grant.deadline
-        eventually(lambda: later.grant.deadline > until + 0.3)
+    with redlock("later") as later:  # the schedule is looked at for this one
+        prolonged(later)
     ours = ("'released'", "'left'", "'given'", "'lost'")
     assert not [each for each in recwarn if any(name in str(each.message) for name in ours)]
-
-
-def test_a_schedule_that_keeps_no_grant_tells_nobody(redlock, monkeypatch):
-    """Broken: the test above can fail."""
-    no_grants: deque[Any] = deque(maxlen=0)
-    monkeypatch.setattr(watchdog.schedule, "forgotten", no_grants)
-    caught = pytest.WarningsRecorder(_ispytest=True)
-    with caught, pytest.raises(AssertionError):
-        _forget(redlock, forgets, caught, within=1)

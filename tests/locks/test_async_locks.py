@@ -5,38 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
-from django.test import override_settings
 
 from django_redlock import LeaseLost, LockTaken, assert_locked, current_lease, redlock
-from django_redlock.core.policy import boottime
 from django_redlock.interruption import blocks_by_hand
 from django_redlock.leases.lease import Lease
-from django_redlock.testing import EmbeddedNodes
-from tests.support.waiting import eventually
 
-NUMBERS = itertools.count()
-
-
-@pytest.fixture(autouse=True, params=["memory", "real"])
-def nodes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Five nodes that hold nothing, in force as the default alias; no lease ends by the clock."""
-    alias: dict[str, object] = {
-        "NODES": [f"memory://tasks-{next(NUMBERS)}" for _ in range(5)],
-        "MAX_TTL": 30,
-        "TTL": 30,
-    }
-    if request.param == "real":
-        servers: EmbeddedNodes = request.getfixturevalue("patient_nodes")
-        alias = servers.settings(MAX_TTL=30, NODE_TIMEOUT=5, RESTART_GUARD=False)
-    with override_settings(REDLOCK={"default": alias}):
-        yield
+pytestmark = pytest.mark.usefixtures("nodes")
 
 
 async def is_free(name: str) -> bool:
@@ -240,32 +219,15 @@ def test_of_many_tasks_one_gets_the_name():
     asyncio.run(main())
 
 
-@pytest.mark.slow
-def test_renewal_keeps_a_tasks_lease_while_the_loop_stands_still(monkeypatch):
-    """A loop that a task blocks for longer than the ttl does not cost it the lease."""
-    monkeypatch.setattr("django_redlock.leases.lease.RENEWALS", 20)  # the machine may stand still
-
-    async def main() -> None:
-        async with redlock("name", ttl=2, renew=True) as lease:
-            over = lease.grant.deadline
-            eventually(lambda: boottime() > over)  # what must not be done, and is done
-            lease.ensure()
-        assert not lease.lost
-
-    asyncio.run(main())
-
-
 def test_blocking_methods_are_refused_in_a_loop():
-    """`with`, `acquire` and `adopt` raise in a running loop, and take nothing."""
+    """`with`, `acquire`, `state` and `adopt` raise in a running loop, and take nothing."""
+    lock = redlock("name")
 
     async def main() -> None:
-        with pytest.raises(SynchronousOnlyOperation):
-            redlock("name").acquire()
-        with pytest.raises(SynchronousOnlyOperation):
-            redlock("name").try_acquire()
-        with pytest.raises(SynchronousOnlyOperation), redlock("name"):
-            pytest.fail("it ran")
-        handle = (await redlock("name").aacquire()).handle()
+        for call in (lock.acquire, lock.try_acquire, lock.__enter__, lock.state):
+            with pytest.raises(SynchronousOnlyOperation):
+                call()
+        handle = (await lock.aacquire()).handle()
         with pytest.raises(SynchronousOnlyOperation):
             redlock.adopt(handle)
         await (await redlock.aadopt(handle)).arelease()

@@ -8,10 +8,9 @@ import asyncio
 import gc
 import itertools
 import sqlite3
-import threading
-import unittest
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -24,14 +23,12 @@ from django.contrib.auth.models import Group
 from django.core.exceptions import SynchronousOnlyOperation
 from django.core.signals import request_started
 from django.db import Error, IntegrityError, OperationalError, connections, transaction
-from django.test import override_settings
 from django.utils.connection import ConnectionDoesNotExist
 
 from django_redlock import LeaseLost, conf, current_lease, redlock
 from django_redlock.backend import Backend
 from django_redlock.core import hold
 from django_redlock.core.policy import Policy
-from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
 from django_redlock.locks import atomic
 from django_redlock.locks.atomic import AtomicLock
@@ -46,8 +43,6 @@ NAME = "row"
 TABLES = """
 CREATE TABLE parent (id INTEGER PRIMARY KEY);
 CREATE TABLE child (parent INTEGER REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED);
-CREATE TABLE counter (n INTEGER);
-INSERT INTO counter VALUES (0);
 """
 
 
@@ -57,27 +52,19 @@ class Failing(Exception):  # noqa: N818 - a stand-in
 
 @pytest.fixture
 def rows(
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    django_db_blocker,
+    memory: MemoryNodes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, django_db_blocker
 ) -> Iterator[str]:
     """The alias of a database of SQLite, beside five fresh nodes; afterwards both are free."""
-    alias = f"rows{next(NUMBERS)}"
-    in_memory = getattr(request, "param", "") == "in memory"
-    name = ":memory:" if in_memory else str(tmp_path / "rows.sqlite3")
-    setting = connections.settings["default"] | {"NAME": name, "OPTIONS": {"timeout": 20}}
-    monkeypatch.setitem(connections.settings, alias, setting)
-    nodes = [f"memory://atomic-{next(NUMBERS)}" for _ in range(5)]
-    with django_db_blocker.unblock(), override_settings(REDLOCK={"default": {"NODES": nodes}}):
+    alias, options = f"rows{next(NUMBERS)}", {"timeout": 20}
+    setting = {"NAME": str(tmp_path / "rows.sqlite3"), "OPTIONS": options}
+    monkeypatch.setitem(connections.settings, alias, connections.settings["default"] | setting)
+    with django_db_blocker.unblock():
         connections[alias].ensure_connection()
         connections[alias].connection.executescript(TABLES)
         yield alias
         assert is_over(alias)
         assert is_free()
         connections[alias].close()
-        if in_memory:
-            connections[alias].connection.close()
         del connections[alias]
 
 
@@ -117,7 +104,6 @@ def is_over(alias: str) -> bool:
 # -- the order ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rows", ["in memory", "in a file"], indirect=True)
 def test_the_block_is_a_transaction_under_the_lock(rows):
     """In the block, both are open; when `on_commit` runs, only the lock; afterwards neither."""
     seen = []
@@ -353,17 +339,6 @@ def by_stack(lock: AtomicLock, do: Callable[[], object] = bool) -> None:
         do()
 
 
-def by_test_case(lock: AtomicLock, do: Callable[[], object] = bool) -> None:
-    """By a test case, which ends it without knowing of an error."""
-
-    class Case(unittest.TestCase):
-        def runTest(self) -> None:  # noqa: N802 - unittest's name
-            self.enterContext(lock)
-            do()
-
-    Case().debug()
-
-
 def by_hand(lock: AtomicLock, do: Callable[[], object] = bool) -> None:
     """By calls of the methods."""
     lock.__enter__()
@@ -384,7 +359,7 @@ def decorated(lock: AtomicLock, do: Callable[[], object] = bool) -> None:
     lock(run)()
 
 
-@pytest.mark.parametrize("way", [entered, by_stack, by_test_case, by_hand, decorated])
+@pytest.mark.parametrize("way", [entered, by_stack, by_hand, decorated])
 def test_every_way_rolls_back_and_releases(rows, way):
     """When the body raises, and when its lease is over; else it commits. One object serves all."""
     lock = redlock(NAME).atomic(rows)
@@ -401,8 +376,7 @@ def test_every_way_rolls_back_and_releases(rows, way):
         write()
         raise Failing
 
-    ends = [(fail, Failing), (lambda: write().release(), LeaseLost)]
-    for do, error in [] if way is by_test_case else ends:  # it ends the block without the error
+    for do, error in ((fail, Failing), (lambda: write().release(), LeaseLost)):
         with pytest.raises(error):
             way(lock, do)
         assert (is_over(rows), is_free(), count(rows)) == (True, True, 0)
@@ -436,14 +410,10 @@ def test_a_function_that_returns_a_coroutine_is_rolled_back(rows):
     assert count(rows) == 0
 
 
-def test_two_names_by_hand_end_in_their_order(rows):
-    """Each end finds its own lease; a second block in the first one is refused."""
+def test_a_second_end_is_refused(rows):
+    """Each finds its own lease."""
     lock = redlock(NAME).atomic(rows)
-    lease = lock.__enter__()
-    with pytest.raises(RuntimeError, match="COMMIT"):
-        lock.__enter__()
-    lock.__exit__(None, None, None)
-    assert lease.ended
+    by_hand(lock)
     with pytest.raises(RuntimeError, match="nothing entered it"):
         lock.__exit__(None, None, None)
 
@@ -469,7 +439,8 @@ def torn(rows, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Lease]:
     return tear
 
 
-def test_a_torn_block_is_rolled_back_before_the_next_request(rows, torn):
+@pytest.mark.parametrize("begins", [request_started, task_prerun], ids=["request", "Celery task"])
+def test_a_torn_block_is_rolled_back_before_the_next_work(rows, torn, begins):
     """Its lease is renewed no more; what it wrote is never committed, nor mixed with later work."""
     lease = torn()
     assert lease.torn
@@ -478,19 +449,10 @@ def test_a_torn_block_is_rolled_back_before_the_next_request(rows, torn):
         entered(redlock("other").atomic(rows))
     with pytest.raises(RuntimeError, match="durable"), transaction.atomic(rows, durable=True):
         pass
-    request_started.send(None)
+    begins.send(None)
     assert is_over(rows)
     insert(rows)
     assert count(rows) == 1
-    lease.release()
-
-
-def test_a_torn_block_is_rolled_back_before_the_next_task(rows, torn):
-    """Celery leaves a connection that is in a transaction, so the next task would write into it."""
-    lease = torn()
-    task_prerun.send(None)
-    assert is_over(rows)
-    assert count(rows) == 0
     lease.release()
 
 
@@ -504,9 +466,8 @@ def test_only_torn_blocks_of_this_thread_are_rolled_back(rows, torn):
         end_torn()
     assert count(rows) == 2
     lease = torn()
-    thread = threading.Thread(target=end_torn)
-    thread.start()
-    thread.join()
+    with ThreadPoolExecutor(1) as another:
+        another.submit(end_torn).result()
     assert not is_over(rows)
     end_torn()
     assert count(rows) == 2
@@ -543,8 +504,8 @@ def test_how_many_interruptions_an_end_survives(rows, monkeypatch, way, interrup
     lease.release()
 
 
-def closed_in_a_cycle(rows: str) -> None:
-    """Let the garbage collector close a generator whose block writes in the end."""
+def test_what_a_block_writes_while_the_collector_closes_it_is_rolled_back(rows):
+    """Its `finally` is still inside the transaction, which its end then rolls back."""
 
     def writes(me: dict[str, Any]) -> Iterator[None]:
         with redlock(NAME).atomic(rows):
@@ -561,11 +522,6 @@ def closed_in_a_cycle(rows: str) -> None:
     del cycle
     gc.collect()
     eventually(is_free)  # a thread of the background releases
-
-
-def test_what_a_block_writes_while_the_collector_closes_it_is_rolled_back(rows):
-    """Its `finally` is still inside the transaction, which its end then rolls back."""
-    closed_in_a_cycle(rows)
     assert is_over(rows)
     assert count(rows) == 0
 
@@ -582,19 +538,6 @@ def test_a_callback_that_rolls_back_is_noticed(rows, monkeypatch):
     monkeypatch.setattr(TransactionUnderLock, "begin", beginning)
     with pytest.raises(AssertionError):
         test_what_a_block_writes_while_the_collector_closes_it_is_rolled_back(rows)
-
-
-def test_a_torn_transaction_that_stays_open_is_noticed(rows, torn, monkeypatch):
-    """The tests above fail where nothing ends it."""
-    with monkeypatch.context() as patch, pytest.raises(AssertionError):
-        patch.setattr(TransactionUnderLock, "torn", False)
-        test_a_torn_block_is_rolled_back_before_the_next_request(rows, torn)
-    end_torn()
-    assert is_over(rows)
-    gc.collect()
-    kept: Any = [lease() for lease in context._stack.get()]
-    for lease in filter(None, kept):
-        lease.release()
 
 
 # -- refused --------------------------------------------------------------------------------------
@@ -655,18 +598,8 @@ def test_a_block_that_ends_in_another_thread_commits_nothing(rows):
     lock = redlock(NAME).atomic(rows)
     lock.__enter__()
     insert(rows)
-    errors: list[BaseException] = []
-
-    def leave() -> None:
-        try:
-            lock.__exit__(None, None, None)
-        except RuntimeError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=leave)
-    thread.start()
-    thread.join()
-    assert "another thread" in str(errors[0])
+    with ThreadPoolExecutor(1) as another, pytest.raises(RuntimeError, match="another thread"):
+        another.submit(lock.__exit__, None, None, None).result()
     assert is_free()
     connections[rows].close()
     connections[rows].connect()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -92,12 +92,6 @@ async def by_atry(lock: Lock) -> None:
     await lease.arelease()
 
 
-WAYS = (block, by_stack, decorated, by_acquire, by_try)
-AWAYS = (ablock, adecorated, by_aacquire, by_atry)
-every_way = pytest.mark.parametrize("way", WAYS)
-every_async_way = pytest.mark.parametrize("way", AWAYS)
-
-
 @pytest.fixture
 def unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Django lets a coroutine use the database, as in a notebook."""
@@ -119,7 +113,7 @@ def free() -> Iterator[None]:
 # -- refused --------------------------------------------------------------------------------------
 
 
-@every_way
+@pytest.mark.parametrize("way", [block, by_stack, decorated, by_acquire, by_try])
 @pytest.mark.django_db
 def test_a_transaction_of_the_code_counts(way):
     """A durable lock is refused in it, and takes nothing; that of a test case does not count."""
@@ -138,7 +132,7 @@ def test_a_transaction_of_the_code_counts(way):
         redlock(NAME, durable=False).acquire().release()
 
 
-@every_async_way
+@pytest.mark.parametrize("way", [ablock, adecorated, by_aacquire, by_atry])
 @pytest.mark.usefixtures("unsafe")
 @pytest.mark.django_db(transaction=True)
 def test_a_transaction_of_a_coroutine_counts(way):
@@ -186,14 +180,10 @@ def test_a_transaction_is_seen_where_it_is_open(monkeypatch, asked):
 
     assert seen() == outside
     asyncio.run(in_a_loop())
-    with transaction.atomic():
+    with transaction.atomic(), ThreadPoolExecutor(1) as another:
         assert seen() == inside
         asyncio.run(in_a_loop())
-        others: list[tuple[bool, ...]] = []
-        thread = threading.Thread(target=lambda: others.append(seen()))
-        thread.start()
-        thread.join()
-        assert others == [outside]
+        assert another.submit(seen).result() == outside
 
 
 # -- warned of ------------------------------------------------------------------------------------
@@ -260,20 +250,23 @@ def test_a_decorated_function_is_named_itself(call):
     assert places(run) == [(__file__, line_of(function, "@"))]
 
 
+def ask(monkeypatch: pytest.MonkeyPatch, view: Callable[..., HttpResponse]) -> None:
+    """Ask a view under ATOMIC_REQUESTS."""
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    with override_settings(ROOT_URLCONF=type("Urls", (), {"urlpatterns": [path("", view)]})):
+        assert Client().post("/").content == b"ran"
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_view_under_atomic_requests_is_named_itself(monkeypatch):
     """And not the line of Django, or of the server, which is the same for all views."""
-    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
 
     @redlock(NAME)
     def view(request: Any) -> HttpResponse:
         return HttpResponse("ran")
 
-    with (
-        override_settings(ROOT_URLCONF=type("Urls", (), {"urlpatterns": [path("", view)]})),
-        pytest.warns(LockInTransactionWarning) as caught,
-    ):
-        assert Client().post("/").content == b"ran"
+    with pytest.warns(LockInTransactionWarning) as caught:
+        ask(monkeypatch, view)
     place = (__file__, line_of(view, "@redlock"))
     assert [(each.filename, each.lineno) for each in caught] == [place]
 
@@ -321,7 +314,6 @@ def test_a_line_is_told_once_whatever_it_locks():
 @pytest.mark.django_db
 def test_the_views_decorator_is_silent(monkeypatch):
     """`@single_flight` opens the transactions of ATOMIC_REQUESTS itself, inside its lock."""
-    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
 
     @single_flight(NAME)
     def view(request: Any) -> HttpResponse:
@@ -329,5 +321,4 @@ def test_the_views_decorator_is_silent(monkeypatch):
         assert redlock(NAME, durable=False).try_acquire() is None
         return HttpResponse("ran")
 
-    with override_settings(ROOT_URLCONF=type("Urls", (), {"urlpatterns": [path("", view)]})):
-        assert Client().post("/").content == b"ran"
+    ask(monkeypatch, view)

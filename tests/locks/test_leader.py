@@ -3,52 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-import os
 import queue
 import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.core.exceptions import SynchronousOnlyOperation
-from django.test import override_settings
 
 from dev.soak.faults.leading import BROKEN
 from django_redlock import conf, redlock
 from django_redlock.leases.lease import Lease
 from django_redlock.locks import leader as leader_module
 from django_redlock.locks.leader import Leader
-from django_redlock.testing import EmbeddedNodes, assert_free, assert_taken, stale, unavailable
+from django_redlock.testing import assert_free, assert_taken, stale, unavailable
 from tests.simulation.mutants import Patch, with_edits
+from tests.support.loops import soon
 from tests.support.waiting import eventually
 
-NUMBERS = itertools.count()
+pytestmark = pytest.mark.usefixtures("nodes")
+in_memory = pytest.mark.parametrize("nodes", ["memory"], indirect=True)
 LONG = 60.0
-SHORT_TTL = 4.0
 Begin = Callable[..., AbstractContextManager[Leader]]
-
-
-@pytest.fixture(autouse=True, params=["memory", "real"])
-def nodes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Five nodes that hold nothing, in force as the default alias; no lease ends by the clock."""
-    alias: dict[str, object] = {
-        "NODES": [f"memory://leader-{next(NUMBERS)}" for _ in range(5)],
-        "MAX_TTL": LONG,
-        "TTL": LONG,
-    }
-    if request.param == "real":
-        servers: EmbeddedNodes = request.getfixturevalue("patient_nodes")
-        alias = servers.settings(MAX_TTL=LONG, NODE_TIMEOUT=5, RESTART_GUARD=False) | {"TTL": LONG}
-    with override_settings(REDLOCK={"default": alias}):
-        yield
 
 
 @contextmanager
@@ -81,9 +62,9 @@ def begin(request: pytest.FixtureRequest) -> Iterator[Begin]:
         @contextmanager
         def in_a_task(name: str = "beat", **told: Any) -> Iterator[Leader]:
             leader = redlock(name).leader(**told)
-            asyncio.run_coroutine_threadsafe(leader.__aenter__(), loop).result(LONG)
+            entered = asyncio.run_coroutine_threadsafe(leader.__aenter__(), loop).result(LONG)
             try:
-                yield leader
+                yield entered
             finally:
                 asyncio.run_coroutine_threadsafe(leader.__aexit__(), loop).result(LONG)
 
@@ -153,65 +134,30 @@ def test_after_a_loss_it_campaigns_again(begin):
         second = told.lease(2)
         assert second.fence > first.fence
         assert redlock.leads("beat")
-    calls = ["elected", "lost", "elected", "lost"]
-    assert [call for call, *_ in told.said] == calls
+    assert [call for call, *_ in told.said] == ["elected", "lost"] * 2
     assert told.said[1] == ("lost", False, False)
 
 
-def lost_while_stopping(begin: Begin) -> bool:
-    """Whether a process says that it leads, once its lease is lost and it is still stopping."""
-    told, stopping, go_on = Told(), threading.Event(), threading.Event()
+def test_it_does_not_lead_from_the_deadline_on(begin):
+    """Until then it leads, though no majority replies; then not, though it has not heard of it.
 
-    def slow(_: Lease) -> None:
-        stopping.set()
-        go_on.wait(LONG)
-
-    with begin(on_elected=told.elected, on_lost=slow):
-        stale(told.lease())
-        assert stopping.wait(LONG)
-        try:
-            return redlock.leads("beat")
-        finally:
-            go_on.set()
-
-
-def test_it_does_not_lead_while_it_stops(begin):
-    """From the loss on, whatever else the campaign still does."""
-    assert not lost_while_stopping(begin)
+    So it is after a pause of the process.
+    """
+    told = Told()
+    with begin(**told.both()):
+        lease = told.lease()
+        with unavailable(), with_edits(Patch(Lease, "tell_lost", lambda _: lambda self: None)):
+            led = redlock.leads("beat")
+            lease.expire()
+            leads = redlock.leads("beat")
+        lease.tell_lost()
+    assert (led, leads) == (True, False)
 
 
 def test_a_leader_that_believes_a_flag_is_caught(begin):
     """Broken: it believes that it would have been told."""
     with with_edits(*BROKEN["flag"]), pytest.raises(AssertionError):
-        lost_before_it_was_told(begin)
-
-
-def lost_before_it_was_told(begin: Begin) -> None:
-    """The deadline is over, and nobody has told the campaign yet."""
-    told = Told()
-    with begin(**told.both()):
-        lease = told.lease()
-        with with_edits(Patch(Lease, "tell_lost", lambda _: lambda self: None)):
-            lease.expire()
-            leads = redlock.leads("beat")
-        lease.tell_lost()
-    assert not leads
-
-
-def test_it_does_not_lead_from_the_deadline_on(begin):
-    """Also where the campaign has not heard of it, as after a pause of the process."""
-    lost_before_it_was_told(begin)
-
-
-def test_what_is_not_known_is_false(begin):
-    """Where no majority replies, a leader leads until its deadline, and not a moment longer."""
-    told = Told()
-    with begin(**told.both()):
-        lease = told.lease()
-        with unavailable():
-            assert redlock.leads("beat")
-            lease.expire()
-            assert not redlock.leads("beat")
+        test_it_does_not_lead_from_the_deadline_on(begin)
 
 
 # -- several campaigns ----------------------------------------------------------------------------
@@ -255,11 +201,16 @@ class Step:
     def __init__(self, said: list[str]) -> None:
         self._said = said
         self.begun, self.go_on = threading.Event(), threading.Event()
+        self.lease: Any = None
+
+    def _begin(self, lease: Lease) -> None:
+        self.lease = lease
+        self._said.append("begins")
+        self.begun.set()
 
     def work(self, lease: Lease) -> None:
         """Step until it leads no more, and then to the end of the step."""
-        self._said.append("begins")
-        self.begun.set()
+        self._begin(lease)
         redlock.leads("beat", pause=LONG)
         self._said.append("asked")
         self.go_on.wait(LONG)
@@ -267,8 +218,7 @@ class Step:
 
     async def awork(self, lease: Lease) -> None:
         """The same in a task, which is cancelled."""
-        self._said.append("begins")
-        self.begun.set()
+        self._begin(lease)
         try:
             await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError:
@@ -335,6 +285,14 @@ def test_a_block_that_releases_before_the_work_has_returned_is_caught(begin):
     assert said.index("the next leads") < said.index("ends False")
 
 
+@pytest.mark.usefixtures("often")
+def test_the_lock_is_renewed_while_the_end_of_the_block_waits(begin):
+    """However long the last step takes."""
+    with in_the_middle_of_a_step(begin, []) as step:
+        deadline = step.lease.grant.deadline
+        eventually(lambda: step.lease.grant.deadline > deadline)
+
+
 def test_work_that_does_not_return_is_named(begin, caplog):
     """After ten seconds; the block ends no sooner for that."""
     said: list[str] = []
@@ -377,74 +335,33 @@ def restless() -> Iterator[None]:
         yield
 
 
-@pytest.mark.usefixtures("restless")
-def test_who_cannot_begin_gives_the_name_back_and_tries_again(begin, caplog):
-    """A leader that does nothing would be worse than none. What began in part is ended as well."""
-    told = Told()
-
-    def fails_twice(lease: Lease) -> None:
-        told.elected(lease)
-        if len(told.leases) < 3:
-            raise ZeroDivisionError
-
-    caplog.set_level(logging.ERROR, "django_redlock")
-    with begin(on_elected=fails_twice, on_lost=told.lost):
-        told.lease(3)
-        eventually(lambda: redlock.leads("beat"))
-    assert [call for call, *_ in told.said] == ["elected", "lost"] * 3
-    assert told.said[1] == ("lost", True, False)  # it is released when that is ended
-    assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError] * 2
-
-
-def leads_again_after(begin: Begin, error: type[BaseException]) -> bool:
-    """``on_elected`` ends by this, once; then the campaign leads again, or has ended."""
-    told = Told()
-
-    def ends(lease: Lease) -> None:
-        told.elected(lease)
-        if len(told.leases) == 1:
-            raise error("by mistake")
-
-    with begin(on_elected=ends, on_lost=told.lost) as leader:
-        told.lease()
-        eventually(lambda: len(told.leases) > 1 or leader._ended.is_set())
-        return len(told.leases) > 1
-
-
 class Odd(BaseException):
     """As libraries have them for outcomes of tests, or to end a worker."""
 
 
 @pytest.mark.usefixtures("restless")
-@pytest.mark.parametrize("error", [asyncio.CancelledError, Odd])
-def test_no_error_of_the_work_ends_the_campaign(begin, caplog, error):
-    """Not even a ``CancelledError`` of a task of its own: it is logged, and in line again."""
-    assert leads_again_after(begin, error)
-    failed = [each for each in caplog.records if each.levelno == logging.ERROR]
-    assert [each.exc_info[0] for each in failed] == [error]
+def test_no_error_of_the_work_ends_the_campaign(begin, caplog):
+    """What began in part is ended, the name is given back, and the campaign is in line again.
 
+    So it is after a ``CancelledError`` of a task of its own; and after an exit, which a thread
+    would ignore silently.
+    """
+    errors = [ZeroDivisionError, asyncio.CancelledError, Odd]
+    errors += [SystemExit] * (begin is in_a_thread)
+    told = Told()
 
-@pytest.mark.usefixtures("restless")
-def test_an_exit_in_its_thread_ends_no_campaign():
-    """A thread ignores it silently, and this process would lead no more."""
-    assert leads_again_after(in_a_thread, SystemExit)
+    def fails_at_first(lease: Lease) -> None:
+        told.elected(lease)
+        if len(told.leases) <= len(errors):
+            raise errors[len(told.leases) - 1]("by mistake")
 
-
-@pytest.mark.usefixtures("restless")
-def test_a_campaign_that_an_error_ends_is_caught(begin):
-    """Broken: as of any thread, and of any task."""
-
-    def of_any(failed: Callable[..., float]) -> Callable[..., float]:
-        def failing(leader: Leader, error: BaseException) -> float:
-            if not isinstance(error, Exception):
-                raise error
-            return failed(leader, error)
-
-        return failing
-
-    with with_edits(Patch(Leader, "_failed", of_any)):
-        error = SystemExit if begin is in_a_thread else asyncio.CancelledError
-        assert not leads_again_after(begin, error)
+    caplog.set_level(logging.ERROR, "django_redlock")
+    with begin(on_elected=fails_at_first, on_lost=told.lost):
+        told.lease(len(errors) + 1)
+        eventually(lambda: redlock.leads("beat"))
+    assert [call for call, *_ in told.said] == ["elected", "lost"] * (len(errors) + 1)
+    assert told.said[1] == ("lost", True, False)  # it is released when that is ended
+    assert [record.exc_info[0] for record in caplog.records] == errors
 
 
 @pytest.mark.usefixtures("restless")
@@ -559,12 +476,22 @@ def test_a_thread_that_was_not_started_for_certain_campaigns_for_nobody(monkeypa
         eventually(leader.leads)
 
 
-PROGRAM = """
-import os, sys, threading
+PROLOGUE = """
+import logging, os, signal, sys, threading
 from django.conf import settings
-settings.configure(REDLOCK={"default": {"NODES": ["memory://a"]}})
+settings.configure(REDLOCK={"default": {"NODES": ["memory://a"], "TTL": 600, "MAX_TTL": 600}})
 from django_redlock import redlock
+"""
 
+
+def said_by(program: str, *words: str) -> list[str]:
+    """The lines that a program has printed at its end."""
+    command = [sys.executable, "-c", program, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=True)
+    return done.stdout.splitlines()
+
+
+PROGRAM = f"""{PROLOGUE}
 elected, log = threading.Event(), []
 leader = redlock("beat").leader(
     on_elected=lambda lease: elected.set(), on_lost=lambda lease: log.append("lost")
@@ -588,6 +515,7 @@ if "leave" in sys.argv:
 
 
 @pytest.mark.slow
+@in_memory
 @pytest.mark.parametrize("leave", [True, False])
 def test_a_forked_child_leads_nothing_and_a_process_that_ends_waits_for_nothing(leave):
     """The campaign belongs to the process that began it, and holds up no exit."""
@@ -595,25 +523,7 @@ def test_a_forked_child_leads_nothing_and_a_process_that_ends_waits_for_nothing(
     assert said_by(PROGRAM, *["leave"] * leave) == expected
 
 
-def said_by(program: str, *words: str) -> list[str]:
-    """The lines that a program has printed at its end."""
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words],
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-        check=True,
-        env=dict(os.environ),
-    )
-    return done.stdout.splitlines()
-
-
-CTRL_C = """
-import os, signal, threading
-from django.conf import settings
-settings.configure(REDLOCK={"default": {"NODES": ["memory://a"], "TTL": 600, "MAX_TTL": 600}})
-from django_redlock import redlock
-
+CTRL_C = f"""{PROLOGUE}
 stepping, go_on = threading.Event(), threading.Event()
 
 def work(lease):
@@ -636,20 +546,17 @@ with redlock("beat", wait=60):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nodes", ["memory"], indirect=True)
+@in_memory
 def test_ctrl_c_leaves_the_wait_and_not_the_lock():
     """The work goes on to its end in the thread of the campaign, which then releases."""
     assert said_by(CTRL_C) == ["interrupted True", "ends True", "free"]
 
 
-KILLED = """
+KILLED = f"""
 from gevent import monkey
 monkey.patch_all()
-import gevent, logging, sys
-from django.conf import settings
-settings.configure(REDLOCK={"default": {"NODES": ["memory://a"], "TTL": 600, "MAX_TTL": 600}})
-from django_redlock import redlock
-
+import gevent
+{PROLOGUE}
 logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s", level="ERROR")
 logging.Formatter.formatException = lambda *_: "Traceback"
 greenlets = []
@@ -670,27 +577,11 @@ print(len(greenlets))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nodes", ["memory"], indirect=True)
+@in_memory
 def test_a_greenlet_that_is_killed_campaigns_no_more_and_says_so():
     """What it began is ended, and the name is free."""
     said = ["lost True", "ERROR no more campaign for 'beat': its greenlet was killed", "Traceback"]
     assert said_by(KILLED) == [*said, "free", "1"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("nodes", ["real"], indirect=True)
-def test_the_lock_is_renewed_while_the_end_of_the_block_waits(begin):
-    """For longer than its ttl."""
-    short = settings.REDLOCK["default"] | {"TTL": SHORT_TTL}
-    said: list[str] = []
-    with (
-        override_settings(REDLOCK={"default": short}),
-        in_the_middle_of_a_step(begin, said),
-    ):
-        began, first = time.monotonic(), redlock("beat").state()
-        eventually(lambda: time.monotonic() > began + 1.5 * SHORT_TTL, within=LONG, every=0.1)
-        assert redlock("beat").state().fence == first.fence
-    assert said == ["begins", "asked", "ends True", "left"]
 
 
 # -- in a task ------------------------------------------------------------------------------------
@@ -716,15 +607,11 @@ def test_a_coroutine_function_is_cancelled_with_the_lease(swallows):
         await asyncio.sleep(0)
         said.append("lost")
 
-    async def until(number: int) -> None:
-        while len(leases) < number:  # noqa: ASYNC110 - a helper of tests
-            await asyncio.sleep(0.005)
-
     async def main() -> None:
         async with asyncio.timeout(LONG), redlock("beat").leader(on_elected=work, on_lost=lost):
-            await until(1)
+            await soon(lambda: leases)
             stale(leases[0])
-            await until(2)
+            await soon(lambda: len(leases) == 2)
             assert redlock.leads("beat")
         assert not redlock.leads("beat")
 
@@ -749,32 +636,48 @@ def test_work_that_has_swallowed_the_loss_is_asked_again_at_the_end_of_the_block
 
     async def main() -> None:
         async with asyncio.timeout(LONG), redlock("beat").leader(on_elected=stubborn):
-            while not swallowed:  # noqa: ASYNC110 - a test
-                await asyncio.sleep(0)
+            await soon(lambda: swallowed)
 
     with with_edits(Patch(leader_module, "PATIENCE", lambda _: 0.01)):
         asyncio.run(main())
     assert len(swallowed) == 2
 
 
-def test_a_loss_does_not_cut_an_on_lost():
-    """The lease is lost while the end of the block stops what the election began."""
+@pytest.mark.parametrize("lost_first", [True, False])
+def test_nothing_cuts_an_on_lost(lost_first):
+    """Neither the end of the block, nor a loss: half of a stop leaves the other half running."""
     said: list[str] = []
-    told = Told()
-
-    async def stop(lease: Lease) -> None:
-        stale(lease)
-        for _ in range(10):  # turns of the loop, in which the loss is told
-            await asyncio.sleep(0.001)
-        said.append("stopped")
+    leases: list[Lease] = []
 
     async def main() -> None:
-        async with redlock("beat").leader(on_elected=told.elected, on_lost=stop):
-            while not told.leases:  # noqa: ASYNC110 - a helper of tests
-                await asyncio.sleep(0.005)
+        stopping, end = asyncio.Event(), asyncio.Event()
+
+        async def stop(_: Lease) -> None:
+            stopping.set()
+            await end.wait()
+            said.append("stopped")
+
+        async def block() -> None:
+            async with redlock("beat").leader(on_elected=leases.append, on_lost=stop):
+                await soon(lambda: leases)
+                if lost_first:
+                    stale(leases[0])
+                    await stopping.wait()
+            said.append("left")
+
+        async with asyncio.timeout(LONG):
+            left = asyncio.create_task(block())
+            await stopping.wait()
+            if not lost_first:
+                stale(leases[0])
+            for _ in range(10):  # turns of the loop, in which the other comes
+                await asyncio.sleep(0.001)
+            end.set()
+            await left
 
     asyncio.run(main())
-    assert said == ["stopped"]
+    assert said == ["stopped", "left"]
+    assert_free("beat")
 
 
 @pytest.mark.parametrize("works", [True, False], ids=["works", "waits"])
@@ -800,8 +703,7 @@ def test_a_campaign_whose_task_is_cancelled_ends_and_says_so(caplog, works):
             await redlock("beat").aacquire()
         await redlock("beat").leader(on_elected=work, on_lost=lost).__aenter__()
         group = conf.backend("default").group
-        while not (redlock.leads("beat") if works else group.waiting()):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        await soon(lambda: redlock.leads("beat") if works else group.waiting())
 
     asyncio.run(main())
     assert said == (["ends", "lost True False"] if works else [])
@@ -821,8 +723,7 @@ def test_who_cancels_the_end_of_the_block_leaves_the_wait_alone():
         await leader.__aenter__()
         await asyncio.to_thread(step.begun.wait, LONG)
         end = asyncio.create_task(leader.__aexit__())
-        while "asked" not in said:  # noqa: ASYNC110 - a helper of tests
-            await asyncio.sleep(0.005)
+        await soon(lambda: "asked" in said)
         end.cancel()
         with pytest.raises(asyncio.CancelledError):
             await end
@@ -835,45 +736,6 @@ def test_who_cancels_the_end_of_the_block_leaves_the_wait_alone():
     asyncio.run(main())
     assert said == ["begins", "asked", "ends True"]
     assert_free("beat")
-
-
-def stop_meets_the_end_of_the_block() -> list[str]:
-    """The lease is lost; while ``on_lost`` stops what the election began, the block ends."""
-    said: list[str] = []
-    leases: list[Lease] = []
-
-    async def main() -> None:
-        stopping, end = asyncio.Event(), asyncio.Event()
-
-        async def stop(_: Lease) -> None:
-            stopping.set()
-            await end.wait()
-            said.append("stopped")
-
-        async def leave() -> None:
-            async with redlock("beat").leader(on_elected=leases.append, on_lost=stop):
-                while not leases:  # noqa: ASYNC110 - a helper of tests
-                    await asyncio.sleep(0.005)
-                stale(leases[0])
-                await stopping.wait()
-            said.append("left")
-
-        async with asyncio.timeout(LONG):
-            left = asyncio.create_task(leave())
-            await stopping.wait()
-            for _ in range(10):  # turns of the loop, in which the block ends
-                await asyncio.sleep(0)
-            end.set()
-            await left
-
-    asyncio.run(main())
-    assert_free("beat")
-    return said
-
-
-def test_an_on_lost_that_runs_is_not_cancelled_by_the_end_of_the_block():
-    """Half of a stop leaves the other half running."""
-    assert stop_meets_the_end_of_the_block() == ["stopped", "left"]
 
 
 # -- where it makes no sense ----------------------------------------------------------------------

@@ -5,29 +5,16 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.test import override_settings
 
 from django_redlock import LockTaken, redlock
 from django_redlock.testing import taken
 
 HINT = "this process holds 'name' already"
-
-
-@pytest.fixture(params=["in memory", "real"])
-def nodes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Nodes in memory, and real ones."""
-    alias = {"NODES": ["memory://a", "memory://b", "memory://c"]}
-    if request.param == "real":
-        alias = request.getfixturevalue("patient_nodes").settings(
-            MAX_TTL=60, RESTART_GUARD=False, NODE_TIMEOUT=20
-        )
-    with override_settings(REDLOCK={"default": alias}):
-        yield
 
 
 pytestmark = pytest.mark.usefixtures("nodes")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import itertools
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -13,20 +12,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from django.core.exceptions import SynchronousOnlyOperation
 from django.template import Context, Template
 from django.test import override_settings
 
 from django_redlock import LockTaken, NodesUnavailable, conf, redlock, redlocks
 from django_redlock.inspection import LockState, LockStatus, NodeReport
 from django_redlock.locks.lock import Lock
-from django_redlock.nodes.memory import MemoryNodes
 from django_redlock.testing import EmbeddedNodes
-from tests.support.looked_at import A, B, group, in_memory, put
+from tests.support.looked_at import A, B, in_memory, put
 from tests.support.loops import owing
 from tests.support.waiting import eventually
 
-NUMBERS = itertools.count()
 SURVEYS = importlib.import_module("django_redlock.inspection.survey")  # its name is a function's
 Look = Callable[[Lock], LockState]
 
@@ -37,25 +33,6 @@ def look(request: pytest.FixtureRequest) -> Look:
     if request.param == "threads":
         return Lock.state
     return lambda lock: asyncio.run(lock.astate())
-
-
-@pytest.fixture(params=["memory", "real"])
-def nodes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Five nodes that hold nothing."""
-    if request.param == "real":
-        request.getfixturevalue("patient_nodes")
-        yield
-        return
-    urls = [f"memory://state-{next(NUMBERS)}" for _ in range(5)]
-    with override_settings(REDLOCK={"default": {"NODES": urls}}):
-        yield
-
-
-@pytest.fixture
-def memory() -> Iterator[MemoryNodes]:
-    """Five nodes in memory, to be broken."""
-    with in_memory("default"):
-        yield group("default")
 
 
 @pytest.mark.usefixtures("nodes")
@@ -249,16 +226,6 @@ def test_what_cannot_be_looked_at(memory, look):
     with pytest.raises(ValueError, match="has braces"):
         look(redlock("report:{year}"))
     assert look(redlock("report:{year}").filled({"year": "{x}"})).name == "report:{x}"
-
-
-def test_an_event_loop_is_not_blocked(memory):
-    """The blocking call is refused there, as all are."""
-
-    async def main() -> None:
-        redlock("x").state()
-
-    with pytest.raises(SynchronousOnlyOperation):
-        asyncio.run(main())
 
 
 def test_an_alias(look):

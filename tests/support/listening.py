@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from django.test import override_settings
@@ -47,10 +48,19 @@ class Told(list[Event]):
         return [(event.kind.name, event.template) for event in self]
 
 
+@contextmanager
+def heard(*kinds: EventKind) -> Iterator[Told]:
+    """What a listener is told meanwhile: of these kinds, or of all."""
+    told = Told()
+    events.subscribe(told.append, kinds or EventKind)
+    try:
+        yield told
+    finally:
+        events.unsubscribe(told.append)
+
+
 @pytest.fixture
 def told() -> Iterator[Told]:
     """What a listener to everything is told."""
-    heard = Told()
-    events.subscribe(heard.append)
-    yield heard
-    events.unsubscribe(heard.append)
+    with heard() as told:
+        yield told

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from itertools import count
@@ -97,6 +98,19 @@ def put(memory: MemoryNodes, name: str, value: str, *nodes: int, seconds: int = 
         due = memory.nodes[i].clock() + seconds * 1000
         memory.nodes[i].keys[f"redlock:lock:{name}"] = (value, due)
         memory.nodes[i].held[name] = due
+
+
+def take(memory: MemoryNodes, *names: str) -> None:
+    """Let somebody hold these names on all nodes, for ten minutes."""
+    for name in names:
+        put(memory, name, f"{A}:5:a", *range(5))
+
+
+def take_before(memory: MemoryNodes, **seconds: float) -> None:
+    """The same of names that have been held for so many seconds, by the host web-1."""
+    now = int(time.time() * 1e6)
+    for name, age in seconds.items():
+        put(memory, name, f"{A}:{now - int(age * 1e6)}:web-1", *range(5))
 
 
 def queue(memory: MemoryNodes, task: str, name: str, task_id: str, *nodes: int) -> None:

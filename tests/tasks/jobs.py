@@ -42,12 +42,6 @@ def retrying(year):
 
 
 @task
-@locked_task("report:{year}", on_conflict="raise", on_unavailable="raise")
-def raising(year):
-    return body(year)
-
-
-@task
 @locked_task("report:{year}", on_conflict="retry")
 async def awaiting(year):
     await asyncio.sleep(0)
@@ -70,12 +64,6 @@ def told(context, year):
 @task
 @locked_task(on_conflict="retry")
 def keyless(year, *, month=1):
-    return body(year)
-
-
-@task
-@locked_task("report:{year}", on_unavailable="run")
-def anyhow(year):
     return body(year)
 
 

@@ -28,7 +28,6 @@ from django_redlock.tasks import DuplicateTask, backend, unmark
 from django_redlock.tasks.checks import check_tasks
 from django_redlock.tasks.run import KEYWORD, sent_again
 from django_redlock.work.marks import Mark
-from django_redlock.work.publishing import OutgoingMessage
 from tests.celery.desk import hold, marked, memory
 from tests.tasks import jobs
 from tests.tasks.conftest import DATABASE, TASKS, unique
@@ -43,18 +42,6 @@ def mark_of(task: Any, account: Any = 7) -> set[str]:
 
 
 # -- from enqueue to the run -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("task", [jobs.finished])
-def test_a_second_task_is_not_enqueued_while_one_waits(desk, task):
-    """It is told the result of the first; when that has run, another one is enqueued."""
-    first, second = task.enqueue(7), task.enqueue(7)
-    assert (second.id, desk.rows().count()) == (first.id, 1)
-    assert marked() == mark_of(task)
-    desk.work()
-    second.refresh()
-    assert (second.return_value, marked()) == ("account:7", set())
-    assert task.enqueue(7).id != first.id
 
 
 def test_arguments_that_json_cannot_tell_apart_are_one_key(desk):
@@ -93,10 +80,6 @@ def test_unmark_lets_the_next_one_be_enqueued(desk, task):
     assert second.id != first.id
     call_command("redlock_release", "--task", second.id, "--yes")
     assert task.enqueue(7).id not in {first.id, second.id}
-    with pytest.raises(TypeError, match="have no marks"):
-        unmark(jobs.skipping, (7,))
-    with pytest.raises(TypeError, match=r"args must be a list or tuple, as in .*\(7,\)\), not int"):
-        unmark(task, (7))  # a comma is missing
     with pytest.raises(TypeError, match="takes what @task makes, not function"):
         unmark(task.func, (7,))
 
@@ -209,35 +192,6 @@ def test_before_the_commit_a_result_has_the_arguments_of_the_call(desk):
 # -- what goes wrong -------------------------------------------------------------------------------
 
 
-def test_a_queue_that_is_down_leaves_no_mark(desk, monkeypatch):
-    """The caller gets the error, and the next task is enqueued."""
-
-    def down(*_: object, **__: object) -> None:
-        raise OSError("down")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("django_tasks_db.backend.DatabaseBackend._task_to_db_task", down)
-        with pytest.raises(OSError, match="down"):
-            jobs.finished.enqueue(7)
-    assert marked() == set()
-    jobs.finished.enqueue(7)
-
-
-def test_a_mark_that_is_gone_stops_no_task(desk):
-    """The task runs, and removes no other's mark."""
-    jobs.finished.enqueue(7)
-    for node in memory().nodes:
-        node.keys.clear()
-    second = jobs.finished.enqueue(7)
-    assert marked() == mark_of(jobs.finished)
-    jobs.bodies.append(lambda: marked() and [*marked()])
-    desk.work()
-    second.refresh()
-    assert len(jobs.log) == 2
-    rows = [row.return_value for row in desk.rows()]
-    assert rows == [[*mark_of(jobs.finished)], "account:7"]  # the first left that of the second
-
-
 @pytest.mark.parametrize("other", [jobs.plain, jobs.skipping, jobs.finished])
 def test_a_receiver_that_enqueues_another_task(desk, other):
     """While one is enqueued, or comes back: the other has an id and a mark of its own."""
@@ -282,17 +236,9 @@ def test_the_arguments_of_a_task_that_came_back_enqueued_anew(desk, task, key):
 
 
 RULES: dict[str, tuple[tuple[Any, str, Any], Any]] = {
-    "a failed enqueue keeps its mark": (
-        (OutgoingMessage, "take_back", lambda _: None),
-        test_a_queue_that_is_down_leaves_no_mark,
-    ),
-    "a run removes any mark of its key": (
-        (Mark, "remove", lambda mark, **_: _remove_any(mark)),
-        test_a_mark_that_is_gone_stops_no_task,
-    ),
     "the id is not reserved": (
         (backend._Ids, "__call__", lambda ids: ids._make()),
-        lambda desk: test_a_second_task_is_not_enqueued_while_one_waits(desk, jobs.finished),
+        test_a_coroutine_enqueues_no_second_task,
     ),
     "an id is reserved for all that is enqueued meanwhile": (
         (backend._Ids, "__call__", lambda ids: ids._reserved.get() or ids._make()),
@@ -309,11 +255,6 @@ RULES: dict[str, tuple[tuple[Any, str, Any], Any]] = {
         ),
     ),
 }
-
-
-def _remove_any(mark: Mark) -> None:
-    found = conf.backend(mark.alias)
-    found.run(completion.remove(found.policy, mark.key))
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import Context
 from importlib.util import find_spec
 from typing import Any, Final
+from unittest.mock import patch
 
 from asgiref.sync import sync_to_async
 from celery import states
@@ -75,6 +76,18 @@ class Kind:
         """Deliver the message of the last run again, and run it: what became of it."""
         raise NotImplementedError
 
+    def stored(self) -> Any:
+        """What is stored of the message of the last run: its state, and its result."""
+        raise NotImplementedError
+
+    def broken(self) -> AbstractContextManager[object]:
+        """No message can be sent in the block: each is an OSError."""
+        raise NotImplementedError
+
+    def unmark(self, task: Any, args: Any) -> None:
+        """Remove the mark of the messages with these arguments."""
+        raise NotImplementedError
+
     def name_of(self, task: Any) -> str:
         """The name of a task."""
         raise NotImplementedError
@@ -134,6 +147,16 @@ class OfCelery(Kind):
 
     def copy(self) -> str:
         return self._execute(redelivered=True)
+
+    def stored(self) -> Any:
+        found = self.desk.app.AsyncResult(self.last.headers["id"])
+        return found.state, found.result
+
+    def broken(self) -> AbstractContextManager[object]:
+        return patch.object(type(self.desk.app), "send_task", fail)
+
+    def unmark(self, task: Any, args: Any) -> None:
+        task.unmark(args)
 
     def name_of(self, task: Any) -> str:
         return str(task.name)
@@ -195,6 +218,16 @@ class OfDjango(Kind):
         assert self.desk.rows(id=self.last).update(status="READY") == 1
         return self._work()
 
+    def stored(self) -> Any:
+        row = self.desk.rows(id=self.last).get()
+        return row.status, row.return_value
+
+    def broken(self) -> AbstractContextManager[object]:
+        return patch("django_tasks_db.backend.DatabaseBackend._task_to_db_task", fail)
+
+    def unmark(self, task: Any, args: Any) -> None:
+        self.module.unmark(task, args)
+
     def name_of(self, task: Any) -> str:
         return str(task.module_path)
 
@@ -229,6 +262,12 @@ class OfDjangoAsync(OfDjango):
 # Django 6 has tasks.
 IS_NEW: Final = bool(find_spec("django.tasks") and find_spec("django_tasks_db"))
 NAMES: Final = [OfCelery.name, *([OfDjango.name, OfDjangoAsync.name] if IS_NEW else [])]
+
+
+def fail(*_: object, **__: object) -> None:
+    """Be a queue that is down; what it was to be given is marked by then."""
+    assert celerys.marked()
+    raise OSError("down")
 
 
 @contextmanager

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from django_redlock import events
+from django_redlock import conf, events
 from django_redlock.celery import run as of_celery
 from django_redlock.celery.publishing import same_message
+from django_redlock.core import completion
 from django_redlock.core.errors import DuplicateTask
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.events import TaskEvent, TaskOutcome
 from django_redlock.work import publishing
-from django_redlock.work.marks import short_name
+from django_redlock.work.marks import Mark, short_name
 from django_redlock.work.publishing import OutgoingMessage
 from django_redlock.work.run import Run
 from tests.celery.desk import hold, marked, memory
@@ -178,11 +179,40 @@ def test_without_a_majority_a_message_is_sent_and_the_log_says_so(kind: Kind, do
 
 
 def test_a_mark_that_is_gone_stops_no_message(kind: Kind):
-    """It expired, or its nodes were emptied: the message runs."""
-    kind.send(unique(kind))
+    """It expired, or its nodes were emptied: the message runs, and removes no other's mark."""
+    task, seen = unique(kind), list[Any]()
+    kind.send(task)
     for node in memory().nodes:
         node.keys.clear()
+    kind.send(task)
+    kind.bodies.append(lambda: seen.append(marked()))
     assert kind.run() == RAN
+    assert seen == [{f"{kind.name_of(task)}:account:1"}]
+
+
+def test_a_queue_that_is_down_leaves_no_mark(kind: Kind):
+    """The sender gets the error. Nothing waits, so nothing is marked, and the next one is sent."""
+    task = unique(kind)
+    with kind.broken(), pytest.raises(OSError, match="down"):
+        kind.send(task)
+    assert marked() == set()
+    kind.send(task)
+    assert kind.waiting() == 1
+
+
+def test_an_operator_removes_a_mark(kind: Kind):
+    """By the arguments of the task: where no worker has the message any more, one is sent again."""
+    task = unique(kind)
+    first = kind.send(task)
+    for missing in ((1), "1"):  # a comma; the text has one letter, which is no argument
+        with pytest.raises(TypeError, match=r"args must be a list or tuple, as in .*\(7,"):
+            kind.unmark(task, missing)
+    assert kind.send(task) == first
+    kind.unmark(task, (1,))
+    assert marked() == set()
+    assert kind.send(task) != first
+    with pytest.raises(TypeError, match="have no marks"):
+        kind.unmark(kind.task(KEY), (1,))
 
 
 # -- in a transaction ------------------------------------------------------------------------------
@@ -235,6 +265,12 @@ def too_late(run: Run, *, drop: Callable[..., None] = Run.drop_mark, **more: boo
         drop(run, **more)
 
 
+def remove_any(mark: Mark, **_: object) -> None:
+    """Broken: the mark of a message is removed by whoever has its key."""
+    backend = conf.backend(mark.alias)
+    backend.run(completion.remove(backend.policy, mark.key))
+
+
 def marks_copies(kind: Kind) -> tuple[Any, str, Any]:
     """Broken: a copy that waits sets a mark."""
     if kind.name == "celery":
@@ -270,6 +306,14 @@ RULES: dict[str, tuple[Any, Callable[..., object]]] = {
         test_another_task_and_another_key_are_no_duplicates,
     ),
     "a copy that waits sets a mark": (marks_copies, test_a_copy_that_waits_sets_no_mark),
+    "a message that was not sent keeps its mark": (
+        (OutgoingMessage, "take_back", lambda _: None),
+        test_a_queue_that_is_down_leaves_no_mark,
+    ),
+    "a run removes any mark of its key": (
+        (Mark, "remove", remove_any),
+        test_a_mark_that_is_gone_stops_no_message,
+    ),
     "the mark is set before the COMMIT": (
         (publishing, "in_transaction", lambda _: False),
         test_a_transaction_that_rolls_back_marks_and_sends_nothing,

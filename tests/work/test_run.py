@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -102,19 +101,19 @@ def test_a_message_whose_key_is_held_keeps_no_run_name(kind: Kind):
 
 @pytest.mark.parametrize("on_conflict", ["skip", "retry", "raise"])
 def test_a_copy_of_what_has_finished_ends_without_its_body(kind: Kind, on_conflict):
-    """The run name has become a record, also of a message that came back later."""
+    """The run name has become a record, also of a message that came back; its result stays."""
     task = kind.task("key", on_conflict=on_conflict)
     kind.send(task)
-    with hold("key") if on_conflict == "retry" else nullcontext():
-        assert kind.run() == (LATER if on_conflict == "retry" else RAN)
     if on_conflict == "retry":
-        kind.run()
-        with pytest.raises(LockTaken) as refused:
-            redlock(kind.run_name(task)).acquire()
-        assert refused.value.code == "recorded"
-        return
-    assert kind.copy() == ENDED
+        with hold("key"):
+            assert kind.run() == LATER
+    assert kind.run() == RAN
+    stored = kind.stored()
+    assert (kind.copy(), kind.stored()) == (ENDED, stored)
     assert (kind.log, kind.waiting()) == ([1], 0)
+    with pytest.raises(LockTaken) as refused:
+        redlock(kind.run_name(task)).acquire()
+    assert refused.value.code == "recorded"
 
 
 @pytest.mark.parametrize("on_conflict", ["skip", "retry", "raise"])
@@ -123,7 +122,8 @@ def test_a_copy_that_meets_its_run_comes_back(kind: Kind, on_conflict):
     kind.send(kind.task("key", on_conflict=on_conflict))
     met: list[str] = []
     kind.bodies.append(lambda: met.append(elsewhere(kind.copy)))
-    kind.run()
+    assert kind.run() == RAN
+    assert kind.stored()[1] == "key"  # stored last
     assert (met, kind.waiting()) == ([LATER], 1)
     assert kind.run() in {ENDED, SKIPPED}
     assert kind.log == [1]
