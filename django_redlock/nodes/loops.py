@@ -96,7 +96,7 @@ class Loops:
         if exchange.undoing:
             for each in self._threads.late.pop(request.nonce, ()):
                 if each.link != connections.number:
-                    each.undone = exchange
+                    each.undone, self._threads.overtaken = exchange, True
                     self._threads.attend_soon()
         elif request.command in TAKING:
             exchange.link = connections.number

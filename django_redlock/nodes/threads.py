@@ -51,6 +51,8 @@ class Threads:
             requests take them last.
         torn: the links that an interruption has put out of step, by the nonce of the request.
         late: the exchanges of threads and tasks to which not all nodes have replied.
+        overtaken: whether an undo has ever gone another way than its grant. Nobody looks for late
+            replies to grants before.
         threads: what reads for links that owe replies.
     """
 
@@ -66,6 +68,7 @@ class Threads:
         self.owing: dict[int, Link] = {}
         self.torn: dict[str, Link] = {}
         self.late = LateExchanges()
+        self.overtaken = False
         self.threads = WorkerThreads()
 
     def ask(self, request: Request) -> list[Vote]:
@@ -107,6 +110,8 @@ class Threads:
             link = link or self._pop(each.link)
             if link is not None and link.number == each.link:
                 each.undone = None
+            else:
+                self.overtaken = True
         return link
 
     def _pop(self, number: int) -> Link | None:
@@ -121,7 +126,7 @@ class Threads:
             self.idle[link.number] = link
         else:
             (self.owing if took else self.idle)[link.number] = link
-            if link.is_undoing:
+            if not took or (self.overtaken and link.is_undoing):
                 self.attend_soon()
 
     def _tear(self, link: Link, exchange: Exchange) -> None:
