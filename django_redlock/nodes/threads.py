@@ -22,7 +22,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from django_redlock.core.protocol import TAKING
+from django_redlock.core.protocol import TAKING, UNDO
 from django_redlock.interruption import drain
 
 from .background import WorkerThreads
@@ -33,7 +33,7 @@ from .node import LONGEST_TORN, SETTLE_EVERY, SPARE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from django_redlock.core.protocol import Request, Vote
+    from django_redlock.core.protocol import Command, Request, Vote
 
     from .connection import Connection
     from .node import Node
@@ -83,7 +83,7 @@ class Threads:
             if link is not None:
                 self._tear(link, exchange)
             raise
-        self._put_back(link, took=exchange.command in TAKING)
+        self._put_back(link, exchange.command)
         return votes
 
     # -- links ----------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class Threads:
     def _pop(self, number: int) -> Link | None:
         return self.idle.pop(number, None) or self.owing.pop(number, None)
 
-    def _put_back(self, link: Link, *, took: bool) -> None:
+    def _put_back(self, link: Link, command: Command) -> None:
         if link.torn:
             link.close()
         elif len(self.idle) + len(self.owing) >= SPARE:
@@ -125,8 +125,8 @@ class Threads:
         elif not link.owing:
             self.idle[link.number] = link
         else:
-            (self.owing if took else self.idle)[link.number] = link
-            if not took or (self.overtaken and link.is_undoing):
+            (self.owing if command in TAKING else self.idle)[link.number] = link
+            if command in UNDO or (self.overtaken and link.is_undoing):
                 self.attend_soon()
 
     def _tear(self, link: Link, exchange: Exchange) -> None:
@@ -145,7 +145,7 @@ class Threads:
                 try:
                     link.settle()
                 finally:
-                    self._put_back(link, took=True)
+                    self._put_back(link, HEAL)
 
     # -- connections for others -----------------------------------------------------------------
 

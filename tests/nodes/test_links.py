@@ -16,7 +16,7 @@ import pytest
 
 from django_redlock import events
 from django_redlock.core.hold import undo
-from django_redlock.core.protocol import Answer, Vote
+from django_redlock.core.protocol import Answer, Command, Vote
 from django_redlock.core.quorum import all_heard
 from django_redlock.leases.lease import Lease
 from django_redlock.nodes.exchange import Exchange
@@ -211,13 +211,13 @@ def test_a_release_goes_behind_its_grant(held, way):
     assert held.all_free()
 
 
-@pytest.mark.parametrize("took", [True, False], ids=["acquires", "releases"])
-def test_a_release_that_overtakes_its_grant_is_sent_once_more(held, took):
+@pytest.mark.parametrize("command", [Command.GRANT, Command.RELEASE, Command.EXTEND])
+def test_a_release_that_overtakes_its_grant_is_sent_once_more(held, command):
     """Another call has the link of the grant, whose reply comes when nobody asks any more."""
     threads = threads_of(held.group)
     link = threads.owing.popitem()[1]
     held.lease.release()
-    threads._put_back(link, took=took)
+    threads._put_back(link, command)
     eventually(held.overtaken)
     held.proxy.let_go()
     eventually(lambda: keys_on(held.nodes) == [[]] * 3)
