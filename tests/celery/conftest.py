@@ -17,10 +17,18 @@ from .site import LONG_TTL, TTL, Site
 
 __all__ = ["desk", "transactional"]
 
+sites: list[Site] = []  # the one of this process
+
 
 @pytest.fixture(scope="session")  # once per process: Celery's result consumer keeps its broker
 def shared(redlock_embedded: EmbeddedNodes, tmp_path_factory: Any) -> Iterator[Site]:
-    """One broker and one worker of four children for all tests but those that kill it."""
+    """One broker and one worker of four children for all tests but those that kill it.
+
+    The nightly tests have it from here, which is another fixture to pytest, and the same site.
+    """
+    if sites:
+        yield sites[0]
+        return
     with ExitStack() as stack:
         broker = EmbeddedNode()
         stack.callback(broker.close)
@@ -31,7 +39,9 @@ def shared(redlock_embedded: EmbeddedNodes, tmp_path_factory: Any) -> Iterator[S
         stack.enter_context(closing(site.client))
         project.app.conf.update(broker_url=site.url, result_backend=site.url)
         stack.enter_context(site.worker())
+        sites.append(site)
         yield site
+        sites.clear()
         project.app.close()
 
 
