@@ -94,10 +94,7 @@ class Loops:
         answered: asyncio.Future[list[Vote]] = loop.create_future()
         exchange = Exchange(self._nodes, request, self._timeout, answered, late=self._threads.late)
         if exchange.undoing:
-            for each in self._threads.late.pop(request.nonce, ()):
-                if each.link != connections.number:
-                    each.undone, self._threads.overtaken = exchange, True
-                    self._threads.attend_soon()
+            self._threads.undo_by_loop(exchange, connections.number)
         elif request.command in TAKING:
             exchange.link = connections.number
             if request.command is HEAL:

@@ -127,13 +127,20 @@ class Threads:
         else:
             (self.owing if command in TAKING else self.idle)[link.number] = link
             if command in UNDO or (self.overtaken and link.is_undoing):
-                self.attend_soon()
+                self._attend_soon()
 
     def _tear(self, link: Link, exchange: Exchange) -> None:
         """Keep a link for the undo that follows an interruption."""
         link.tear(exchange)
         self.torn[exchange.request.nonce] = link
-        self.attend_soon()
+        self._attend_soon()
+
+    def undo_by_loop(self, undo: Exchange, number: int) -> None:
+        """Have an undo sent once more where others than this loop's connections asked the grant."""
+        for each in self.late.pop(undo.request.nonce, ()):
+            if each.link != number:
+                each.undone, self.overtaken = undo, True
+                self._attend_soon()
 
     def read_late(self, nonce: str) -> None:
         """Read what has come for the grant of this nonce over links that nobody has used since.
@@ -160,8 +167,7 @@ class Threads:
 
     # -- in the background ----------------------------------------------------------------------
 
-    def attend_soon(self) -> None:
-        """Have the late replies read that undos wait for, also if no request follows."""
+    def _attend_soon(self) -> None:
         self.threads.offer("late", self._attend, again=False)
 
     def _attend(self) -> None:

@@ -266,7 +266,7 @@ def too_late(run: Run, *, drop: Callable[..., None] = Run.drop_mark, **more: boo
 
 
 def remove_any(mark: Mark, **_: object) -> None:
-    """Broken: the mark of a message is removed by whoever has its key."""
+    """Broken: whoever has the key of a message removes the message's mark."""
     backend = conf.backend(mark.alias)
     backend.run(completion.remove(backend.policy, mark.key))
 
