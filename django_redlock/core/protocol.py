@@ -212,8 +212,8 @@ class Request:
         return f"*3\r\n$32\r\n{self.nonce}\r\n{usual}".encode() if usual else b""
 
     def usual_vote(self, node: str) -> Vote:
-        """Return the vote in ``usual_reply``; not for ``Acquire``."""
-        return Vote(node, Answer.YES)
+        """Return the vote in ``usual_reply``, to an extension."""
+        raise NotImplementedError
 
     def later(self, seconds: float) -> Request:  # noqa: ARG002 - ``Rest`` needs it
         """Return an undo as it is sent when so many seconds have passed."""

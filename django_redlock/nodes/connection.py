@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from django_redlock.core.reasons import Reason
 
 
-NO_EPOCH: Final = b"$0\r\n\r\n"  # the empty last argument of a grant or heal: each connection's own
+NO_EPOCH: Final = b"$0\r\n\r\n"  # an empty last argument, for which each connection has its epoch
 
 
 class OnWire:
@@ -314,9 +314,9 @@ class Connection:
             packed = packed[: -len(NO_EPOCH)] + self.epoch
         return self._note((owed,), packed, size)
 
-    def send_all(self, owed: Sequence[OnWire], parts: Sequence[bytes], size: int) -> bool:
-        """Send these requests without waiting, or none of them; see ``pending.parts``."""
-        if not self._note(owed, self.epoch.join(parts), size):
+    def send_all(self, owed: Sequence[OnWire], pieces: Sequence[bytes], size: int) -> bool:
+        """Send these requests without waiting, or none of them; see ``parts``."""
+        if not self._note(owed, self.epoch.join(pieces), size):
             return False
         self.flush()
         return True

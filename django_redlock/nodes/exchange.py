@@ -1,7 +1,7 @@
 """One request to N nodes, without I/O: whom to ask, what counts, when it is enough, what is undone.
 
 A *driver* tells an ``Exchange`` of connections, votes and the time, and does what it decides:
-``threads`` polls on the thread that asks, and ``loops`` is called by an event loop. The usual way
+``link`` polls on the thread that asks, and ``loops`` is called by an event loop. The usual way
 is a branch of the same exchange: a request has one *usual* reply, which nearly every node sends, so
 replies are compared with its bytes, and parsed only if they differ.
 
@@ -199,7 +199,7 @@ class Exchange(OnWire):
         return b""
 
     def usual_vote(self, index: int) -> Vote:
-        """Return the vote in the usual reply of the node at this index; not for a grant."""
+        """Return the vote in the usual reply of the node at this index, to an extension."""
         return self.request.usual_vote(self.nodes[index].label)
 
     # -- whom to ask ----------------------------------------------------------------------------
@@ -208,7 +208,8 @@ class Exchange(OnWire):
         """Return whether to wait for a node, before it is connected.
 
         A lease of a bare majority ends with the first of its nodes. So all nodes are waited for,
-        and a node in trouble only if the majority needs it.
+        and a node in trouble only if the majority needs it. How patient to be with the node is
+        noted here as well: see ``handshake_left``.
         """
         node = self.nodes[index]
         if not node.down:
@@ -376,7 +377,7 @@ class Exchange(OnWire):
         if self.command is GRANT:
             self.hear(index, Vote(node.label, YES, self.number))
         else:
-            self.hear(index, node.freed if self.command is not EXTEND else self.usual_vote(index))
+            self.hear(index, node.agreed if self.command is not EXTEND else self.usual_vote(index))
 
     def cut(self, index: int, vote: Vote) -> None:
         """Note the vote of a node whose connection has ended: what was asked may still arrive."""
@@ -387,7 +388,7 @@ class Exchange(OnWire):
         self.hear(index, vote)
 
     def strike(self, index: int) -> None:
-        """Note that a node has replied at last."""
+        """Note that a node has replied at last, or will never: its connection has ended."""
         if index in self.missing:
             self.missing.pop(index, None)  # type: ignore[attr-defined] # only NOTHING is immutable
             if self.undone:
@@ -492,7 +493,7 @@ class Exchange(OnWire):
                     if silent:
                         self.lose(index, no_answer(waited), sent=True)
                     else:
-                        self.votes[index] = self.nodes[index].unheard
+                        self.votes[index] = self.nodes[index].not_waited_for
         self.forget()
         return list(self.votes)  # type: ignore[arg-type] # none is None
 

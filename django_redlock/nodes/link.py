@@ -411,7 +411,7 @@ class Link:
                 elif command is EXTEND:
                     votes[index] = exchange.usual_vote(index)
                 else:
-                    votes[index] = nodes[index].freed
+                    votes[index] = nodes[index].agreed
                 continue
             connection.take_in(data)
             if (vote := votes[index]) is None:  # it was an earlier reply, or a part of this one

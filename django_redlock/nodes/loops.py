@@ -441,7 +441,7 @@ class LoopConnection:
         if connection.fault:
             self._drop(loop)
             return
-        self.flush(loop)  # what another thread could not send at once
+        self.flush(loop)  # a script that the node forgot, and the socket did not take whole
         if self.silent and connection.silent_for(time.monotonic()) <= self.timeout:
             self.silent, self.node.down_reason = False, None
 
@@ -611,7 +611,7 @@ class Batch:
         """Have a node connected; wait for it if it is worth that."""
         connection = self._connections.by_index[index]
         worth = exchange.awaits(index)
-        attempt = connection.open(exchange.start, self._loop, urgent=exchange.urgent)
+        attempt = connection.open(exchange.start, self._loop, urgent=worth)
         if attempt is not None and worth:
             exchange.coming = {**exchange.coming, index: attempt}
             connection.wait(exchange, self)

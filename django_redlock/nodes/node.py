@@ -4,7 +4,8 @@ Nothing here is locked: who takes a connection, or an undo, out of its list or d
 
 A connection is of one link, loop or other caller at a time, or spare. One with an overdue reply is
 stalled: while a node has one, the node is *silent*, gets no new requests, and costs no time. When
-the reply arrives after all, the node is back.
+the reply arrives after all, the node is back. A loop keeps its connection, and says the same
+(``LoopConnection.silent``).
 
 Later calls try an unreachable node again, in a short-lived background thread, because redis-py's
 handshake blocks. So they do with a node whose newest connection was told that it leads to a wrong
@@ -12,8 +13,8 @@ server, as after a failover behind the address.
 
 A release may find no connection to the node, lose its connection, or get an error as the reply. The
 name would then be taken on that node until its ttl is over. So the undo is kept until the node has
-replied, or its keys have expired; the next connection that is checked out carries it first. If none
-is, a background thread sends it.
+replied, or its keys have expired; a background thread sends it, unless a connection that is checked
+out before carries it.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ MOST_BYTES: Final = 32 * 1024 * 1024  # … and about how much memory their name
 LEAST_PAUSE: Final = 0.05  # seconds before a node that replied with an error is asked again …
 MOST_PAUSE: Final = 2.0  # … growing to this
 SETTLE_EVERY: Final = 0.25  # seconds after which replies are read for which no caller waits
-PATIENCE: Final = 1.0  # seconds that a node may take for a reply for which no caller waits
+LONGEST_REPLY: Final = 1.0  # seconds that a node may take for a reply for which no caller waits
 
 
 class NodeStatus(NamedTuple):
@@ -155,8 +156,8 @@ class Node:
         undos: the undos that the node has not carried out.
         duplicate_of: the label of an earlier node that is the same server, or "".
         facts: what it said of itself at the last connection.
-        unheard: its vote where a request was decided without it.
-        freed: its vote where it has released and found no waiter.
+        not_waited_for: its vote where a request was decided without it.
+        agreed: its YES that says nothing else.
         threads: those that connect to it and send what it has not undone.
     """
 
@@ -177,8 +178,10 @@ class Node:
         self.label, self.timeout = address.label, timeout
         self.unconnected = because(ReasonCode.CONNECTING, seconds=timeout)
         self.alias = alias
-        self.unheard = Vote(self.label, Answer.UNKNOWN, reason=because(ReasonCode.NOT_WAITED_FOR))
-        self.freed = Vote(self.label, Answer.YES)
+        self.not_waited_for = Vote(
+            self.label, Answer.UNKNOWN, reason=because(ReasonCode.NOT_WAITED_FOR)
+        )
+        self.agreed = Vote(self.label, Answer.YES)
         self._address = address
         self._index = index
         self._fences = fences
@@ -228,7 +231,7 @@ class Node:
 
     @property
     def is_bare(self) -> bool:
-        """Whether no connection is idle here."""
+        """Whether no connection is here, idle or stalled."""
         return not (self._free or self._stalled)
 
     def take(self, now: float) -> Connection | None:
@@ -376,7 +379,7 @@ class Node:
         """Begin to connect in the background; return None while it is too early to try again.
 
         Args:
-            urgent: whether there is no majority without this node.
+            urgent: whether the caller waits for this node, so that it is tried again soon.
         """
         self._note_turned_away()
         if self.down or (self.down_reason and not urgent):
@@ -729,12 +732,12 @@ class UndoQueue:
         while not connection.fault:
             now = time.monotonic()
             self.send(connection.send, now)
-            if not connection.owed or connection.silent_for(now) > PATIENCE:
+            if not connection.owed or connection.silent_for(now) > LONGEST_REPLY:
                 return
             poll.register(
                 connection.fileno, select.POLLIN | (select.POLLOUT if connection.unsent else 0)
             )
-            poll.poll(PATIENCE * 1000)
+            poll.poll(LONGEST_REPLY * 1000)
             connection.read()
 
 

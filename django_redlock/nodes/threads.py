@@ -47,8 +47,8 @@ class Threads:
 
     Attributes:
         idle: the links that wait for a request, by number.
-        owing: of these, those that may have to undo a grant of which a node has not replied: other
-            requests take them last.
+        owing: those that may have to undo a grant of which a node has not replied: other requests
+            take them last.
         torn: the links that an interruption has put out of step, by the nonce of the request.
         late: the exchanges of threads and tasks to which not all nodes have replied.
         overtaken: whether an undo has ever gone another way than its grant. Nobody looks for late

@@ -112,8 +112,8 @@ class Side:
         nodes: Any = [
             SimpleNamespace(
                 label=f"n{place}",
-                unheard=Vote(f"n{place}", Answer.UNKNOWN),
-                freed=freed(f"n{place}", 0),
+                not_waited_for=Vote(f"n{place}", Answer.UNKNOWN),
+                agreed=freed(f"n{place}", 0),
                 undo_later=note("kept", place),
             )
             for place in range(SIZE)

@@ -56,7 +56,7 @@ class Node:
     kept: list[object] = field(default_factory=list)  # what it is to undo later
 
     @property
-    def unheard(self) -> Vote:
+    def not_waited_for(self) -> Vote:
         """Its vote where nobody waited."""
         return Vote(self.label, Answer.UNKNOWN, reason=because(ReasonCode.NOT_WAITED_FOR))
 

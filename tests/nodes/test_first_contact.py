@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from django_redlock import NodesUnavailable
 from django_redlock.backend import Backend
+from django_redlock.core.commands import Survey
 from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import Answer, Vote
+from django_redlock.core.quorum import all_heard
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes import node
 from django_redlock.nodes.address import from_url
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.testing import EmbeddedNodes
-from tests.support.loops import unguarded
+from tests.support.loops import group_of, template, unguarded
 from tests.support.waiting import eventually, waiting_for_silent_nodes
 
 TIMEOUT = 1.0
@@ -85,3 +90,32 @@ def test_who_could_vote_is_said_although_it_does_not_suffice(nodes, asynchronous
         assert caught.value.reason == "2 of 5 nodes could vote, 3 are needed"
         assert [bool(vote.why) for vote in caught.value.votes] == [True, False, True, False, True]
     group.close()
+
+
+@pytest.mark.parametrize("by", ["thread", "task"])
+def test_who_looks_has_a_node_connected_that_took_too_long_before(nodes, by, monkeypatch):
+    """It is tried at once, and waited for; a lock would go on without it."""
+    keys = "redlock:held", "redlock:waits", "redlock:lock:"
+    look = Survey("1" * 32, all_heard, *keys, names=["name"], patience=20.0)
+
+    async def votes_of_a_task(group: NodeGroup) -> list[Vote]:
+        async with template(group)("warm"):
+            pass
+        late()
+        return await group.aask(look)
+
+    def votes_of_a_thread(group: NodeGroup) -> list[Vote]:
+        with template(group)("warm"):
+            pass
+        late()
+        return group.ask(look)
+
+    def late() -> None:
+        monkeypatch.undo()
+        third.down_reason, third._retry_at = third.unconnected, math.inf
+
+    with closing(group_of(nodes.urls[:3], 20.0)) as group:
+        third = group.nodes[2]
+        monkeypatch.setattr(third, "open", lambda *_, **__: None)
+        votes = asyncio.run(votes_of_a_task(group)) if by == "task" else votes_of_a_thread(group)
+    assert [vote.answer for vote in votes] == [Answer.YES] * 3
