@@ -5,8 +5,8 @@ nobody else touches the link's sockets, so nothing is locked. A request goes one
 
 * **The usual way**, where all is well: one write to each node, then one poll waits for the replies,
   and each is compared with the bytes of the usual one (``Exchange.usual``). A node that is known to
-  be down is left out. It ends when a majority has decided; the other nodes owe their replies, which
-  the link reads before the next request.
+  be down, or owes too much, is left out. It ends when a majority has decided; the other nodes owe
+  their replies, which the link reads before the next request.
 * **The general way**, for everything else: a request to some of the nodes, one that has no usual
   reply or is very long, TLS, whose layer may have data that poll does not see, a restart guard,
   nodes that must be connected, and each request while somebody watches the nodes. So goes on what
@@ -30,7 +30,7 @@ from django_redlock import events
 from django_redlock.core.protocol import TAKING, Vote
 
 from .background import ListeningTime, new_poll
-from .connection import BACKLOG, NO_EPOCH, silence, undoing_until
+from .connection import BACKLOG, NO_EPOCH, has_room, silence, undoing_until
 from .exchange import (
     EXTEND,
     GRANT,
@@ -64,6 +64,7 @@ LOOK_EVERY: Final = 0.01  # seconds, at nodes that are left out
 OWED: Final = attrgetter("owed")
 KEPT: Final = attrgetter("undos.kept")
 DUPLICATE: Final = attrgetter("duplicate_of")
+DOWN_REASON: Final = attrgetter("down_reason")
 
 
 class Link:
@@ -101,6 +102,7 @@ class Link:
         every = self.connections
         self._is_plain = bool(every) and not any(e.tls or e.guarded for e in every.values())
         self._left_out = [index for index in range(self._size) if index not in every]
+        self._absent = [self._nodes[index] for index in self._left_out]
         self._here = [self._nodes[index] for index in every]
         self._recvs = {index: each.socket.recv for index, each in every.items()}
         self._polls: dict[tuple[int, ...], Poll] = {}
@@ -128,8 +130,7 @@ class Link:
         """Put an exchange to the nodes; return the votes."""
         exchange.link = self.number
         if self._is_usual(exchange):
-            self._write_to_all(exchange)
-            if self._hear_usual(exchange):
+            if self._write_to_all(exchange) and self._hear_usual(exchange):
                 self.owing = any(map(OWED, self.connections.values()))
                 if self.owing and exchange.command in TAKING:
                     exchange.unheard = self._unheard(exchange)
@@ -161,7 +162,6 @@ class Link:
             and not (request.thorough or events.node_watchers or self.torn)
             and not (any(map(KEPT, self._here)) or any(map(DUPLICATE, self._here)))
             and not (self._left_out and (self._is_wanting() or self._is_behind(exchange)))
-            and not (self.owing and any(e.backlog > BACKLOG for e in self.connections.values()))
         )
 
     def settle(self) -> None:
@@ -196,14 +196,13 @@ class Link:
 
     def _is_wanting(self) -> bool:
         """Return whether a node without a connection can have one; try to connect it, too."""
-        nodes = [self._nodes[index] for index in self._left_out]
-        if any(not node.down_reason for node in nodes):
+        if not all(map(DOWN_REASON, self._absent)):
             return True
         now = time.monotonic()
         if now < self._look_at:
             return False
         self._look_at = now + LOOK_EVERY
-        for node in nodes:
+        for node in self._absent:
             attempt = node.open(now, urgent=False)
             if attempt is not None:
                 node.forgo(attempt)
@@ -213,8 +212,10 @@ class Link:
 
     def _is_behind(self, exchange: Exchange) -> bool:
         """Return whether a silent node has what is undone: the undo goes into its kernel, too."""
-        indexes = [index for index in self._left_out if index in exchange.touched]
-        return any(self._nodes[index].is_behind(exchange.nonce) for index in indexes)
+        for index in self._left_out:
+            if index in exchange.touched and self._nodes[index].is_behind(exchange.nonce):
+                return True
+        return False
 
     def _gather(self, exchange: Exchange) -> None:
         """Get a connection to every node that can have one in time; the others have no vote."""
@@ -311,18 +312,23 @@ class Link:
             order = self._orders[first] = indexes, ends
         return order
 
-    def _write_to_all(self, exchange: Exchange) -> None:
-        """Write the request to each connection."""
+    def _write_to_all(self, exchange: Exchange) -> bool:
+        """Write the request to each connection that has room; return whether each has taken it."""
         packed, nonce = exchange.packed, exchange.nonce
-        size, late = len(packed), []
+        size, late, full, taken = len(packed), [], [], True
         head = packed[: -len(NO_EPOCH)] if exchange.command is GRANT else b""
         indexes, order = self._in_order(exchange.request.first)
         for index, connection, send, epoch in order:
+            backlog = connection.backlog + size
+            if backlog > BACKLOG and not has_room(connection, exchange, size):
+                exchange.not_sent(index, None)
+                full.append(index)
+                continue
             owed = connection.owed
             if owed and (len(owed) > 1 or owed[0].nonce != nonce):
                 late.append(index)
             owed.append(exchange)  # first: a reply to what was not noted would count for another
-            connection.backlog += size
+            connection.backlog = backlog
             data = head + epoch if head else packed
             try:
                 whole = send(data) == len(data)
@@ -330,12 +336,16 @@ class Link:
                 whole = False
             if not whole:
                 connection.close(TAKES_NO_MORE)
+                taken = False
         exchange.since = time.monotonic()  # this thread may have waited for the interpreter
-        if late and exchange.command is not EXTEND:  # any node may tell an extension of free names
-            indexes = tuple(index for index in indexes if index not in late)
+        if exchange.command is not EXTEND:  # any node may tell an extension of free names
+            full += late
+        if full:
+            indexes = tuple(index for index in indexes if index not in full)
         exchange.prompt = indexes
         for index in self._left_out:
             exchange.unreachable(index)
+        return taken
 
     def _hear_usual(self, exchange: Exchange) -> bool:
         """Read until usual replies of a majority have decided; return whether they have.
@@ -348,8 +358,6 @@ class Link:
         replies that was written to last: by then the others have usually replied. An extension
         waits as well, for nodes that may say that names are free.
         """
-        if exchange.votes.count(None) != len(self.connections):
-            return False  # a connection has not taken it
         missing, start = exchange.prompt or (), exchange.start
         size, majority, heard = len(missing), exchange.majority, 0
         soon = SOON * self._timeout

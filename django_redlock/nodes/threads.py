@@ -176,7 +176,8 @@ class Threads:
         Such an undo did not come: it was interrupted, too.
         """
         every = self.idle, self.owing
-        while self.torn or any(e.is_undoing for links in every for e in tuple(links.values())):
+        is_needed = True  # a link that is in use now owes something when it is back
+        while is_needed:
             self.threads.pause(SETTLE_EVERY)
             if self.threads.until < math.inf:
                 return
@@ -191,6 +192,8 @@ class Threads:
             for nonce, link in tuple(self.torn.items()):
                 if link.torn < latest and self.torn.pop(nonce, None) is not None:
                     link.give_up()
+            undoing = (each.is_undoing for links in every for each in tuple(links.values()))
+            is_needed = bool(self.torn) or any(undoing)
 
     def close(self) -> None:
         """Give the connections of all idle links to the nodes; close those out of step."""

@@ -8,7 +8,10 @@ from unittest.mock import patch
 import pytest
 
 from django_redlock import events
+from django_redlock.core.protocol import Command
+from django_redlock.core.reasons import ReasonCode
 from django_redlock.leases.lease import Lease
+from django_redlock.nodes import connection as connection_module
 from django_redlock.nodes import link as link_module
 from django_redlock.nodes.link import Link
 from tests.support.links import LONG, Held, links_of, overdue, settled, threads_of
@@ -87,13 +90,19 @@ def test_a_late_reply_that_is_another_is_settled(held, general):
     assert held.all_free()
 
 
-def test_more_than_a_backlog_goes_the_general_way(held, general, monkeypatch):
-    """It decides what a connection takes that owes much."""
+def test_a_node_that_owes_more_than_a_backlog_is_left_out(held, general, monkeypatch):
+    """Locks go on in the usual way, and nothing of theirs waits at that node, or stays there."""
+    monkeypatch.setattr(connection_module, "BACKLOG", 2_000)
     monkeypatch.setattr(link_module, "BACKLOG", 2_000)
-    only_owing(held)
+    link = only_owing(held)
     held.lease.release()
     locks(held.redlock)
-    assert general
+    late = link.connections[2]
+    owed = len(late.owed)
+    with held.redlock("meanwhile") as lease:
+        assert lease.grant.votes[2].code == ReasonCode.BACKLOG
+    assert [each.command for each in late.owed][owed:] == [Command.RELEASE]  # undos have room
+    assert general == []
     assert held.all_free()
 
 

@@ -15,10 +15,13 @@ from unittest.mock import patch
 import pytest
 
 from django_redlock import events
+from django_redlock.core.commands import Extend, Extension
 from django_redlock.core.hold import undo
 from django_redlock.core.protocol import Answer, Command, Vote
-from django_redlock.core.quorum import all_heard
+from django_redlock.core.quorum import all_heard, kept_or_not, with_majority
+from django_redlock.core.reasons import ReasonCode
 from django_redlock.leases.lease import Lease
+from django_redlock.nodes.connection import BACKLOG
 from django_redlock.nodes.exchange import Exchange
 from django_redlock.nodes.faults import CLOSED
 from django_redlock.nodes.link import LARGEST, Link
@@ -42,6 +45,7 @@ from tests.support.links import (
 from tests.support.loops import group_of, idle, keys_on, template
 from tests.support.waiting import eventually
 
+EXTENSION = Extend(NONCE, with_majority(kept_or_not, 2), [Extension(NONCE, TARGET, 9000)])
 SAMPLE = {  # of what is odd
     "html",
     "an error",
@@ -212,13 +216,17 @@ def test_a_release_goes_behind_its_grant(held, way):
 
 
 @pytest.mark.parametrize("command", [Command.GRANT, Command.RELEASE, Command.EXTEND])
-def test_a_release_that_overtakes_its_grant_is_sent_once_more(held, command):
-    """Another call has the link of the grant, whose reply comes when nobody asks any more."""
+def test_a_release_that_overtakes_its_grant_is_sent_once_more(held, command, monkeypatch):
+    """Another call has the link of the grant, whose reply comes late, when nobody asks any more."""
     threads = threads_of(held.group)
+    looks: list[object] = []
+    pause = threads.threads.pause
+    monkeypatch.setattr(threads.threads, "pause", lambda _: looks.append(pause(0.01)))
     link = threads.owing.popitem()[1]
     held.lease.release()
     threads._put_back(link, command)
     eventually(held.overtaken)
+    eventually(lambda: len(looks) >= 3)
     held.proxy.let_go()
     eventually(lambda: keys_on(held.nodes) == [[]] * 3)
 
@@ -234,6 +242,35 @@ def test_an_undo_to_a_node_that_hangs_goes_into_its_kernel(held):
     overdue(held.group, 2, LONG)
     held.proxy.let_go()
     eventually(lambda: keys_on(held.nodes) == [[]] * 3)
+
+
+@pytest.mark.parametrize("request_", [grant(), EXTENSION], ids=["grant", "extension"])
+def test_a_node_that_owes_too_much_is_not_asked_nor_waited_for(three, request_):
+    """The others are asked in the usual way."""
+    with closing(group_of(three.urls, LONG)) as group:
+        link, exchange = connected(group), asking(group, request_)
+        link.connections[2].backlog = BACKLOG
+        votes = link.carry(exchange)
+        assert (votes[2].code, exchange.prompt) == (ReasonCode.BACKLOG, (0, 1))
+        assert not link.connections[2].owed
+        group.ask(replace(release(), decided=all_heard))
+
+
+def test_a_connection_that_does_not_take_a_request_is_dropped(three):
+    """Nobody waits for it, nor uses it again."""
+    with closing(group_of(three.urls, LONG)) as group:
+        link = connected(group)
+
+        def refuse(_: bytes) -> int:
+            raise ConnectionResetError
+
+        indexes, ends = link._in_order(0)
+        index, connection, _, epoch = ends[2]
+        link._orders[0] = indexes, [*ends[:2], (index, connection, refuse, epoch)]
+        votes = link.carry(asking(group, grant()))
+        assert [vote.answer for vote in votes[:2]] == [Answer.YES] * 2
+        assert [*link.connections] == [0, 1]
+        group.ask(replace(release(), decided=all_heard))
 
 
 def test_a_link_without_a_majority_waits_for_nodes_to_be_connected(three):
