@@ -21,7 +21,7 @@ from django_redlock.core.protocol import Answer, Command, Vote
 from django_redlock.core.quorum import all_heard, kept_or_not, with_majority
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.leases.lease import Lease
-from django_redlock.nodes.connection import BACKLOG
+from django_redlock.nodes.connection import BACKLOG, SentAgain, undoing_until
 from django_redlock.nodes.exchange import Exchange
 from django_redlock.nodes.faults import CLOSED
 from django_redlock.nodes.link import LARGEST, Link
@@ -229,6 +229,18 @@ def test_a_release_that_overtakes_its_grant_is_sent_once_more(held, command, mon
     eventually(lambda: len(looks) >= 3)
     held.proxy.let_go()
     eventually(lambda: keys_on(held.nodes) == [[]] * 3)
+
+
+def test_the_reply_to_an_undo_that_is_sent_again_is_of_interest(held):
+    """As that to the first: somebody reads for it."""
+    (link,) = threads_of(held.group).owing.values()
+    undone = asking(held.group, release())
+    link.connections[2].owed.append(SentAgain(undone, b"", undone.start))
+    assert link.is_undoing
+    assert undoing_until(link.connections[2].owed) == undone.start + 60.0
+    link.connections[2].owed.pop()
+    held.lease.release()
+    assert held.all_free()
 
 
 def test_an_undo_to_a_node_that_hangs_goes_into_its_kernel(held):

@@ -223,7 +223,14 @@ def test_a_connection_that_comes_too_late_for_a_waiter_serves_the_next_caller(no
 
 def test_a_task_in_line_whose_call_got_lost_looks_for_itself(nodes, monkeypatch):
     """Where an interruption kept the next of a line from being called, it finds its turn."""
-    monkeypatch.setattr(queue, "SELDOM", 0.1)
+    monkeypatch.setattr(queue, "SELDOM", 0.01)
+    is_first, looks = LocalQueue.is_first, [0]
+
+    def counted(line: LocalQueue, waiter: Waiter) -> bool:
+        looks[0] += 1
+        return is_first(line, waiter)
+
+    monkeypatch.setattr(LocalQueue, "is_first", counted)
     redlock = template(group := group_of(nodes.urls, 5))
 
     async def main() -> None:
@@ -231,7 +238,8 @@ def test_a_task_in_line_whose_call_got_lost_looks_for_itself(nodes, monkeypatch)
         first, second = Waiter("redlock:queue:lost"), Waiter("redlock:queue:lost")
         assert await group.aqueue(JoinQueue(first, float("inf")))
         waiting = asyncio.ensure_future(group.aqueue(JoinQueue(second, float("inf"))))
-        await asyncio.sleep(0)
+        await soon(lambda: looks[0] >= 3)
+        assert not waiting.done()  # another one is first
         monkeypatch.setattr(LocalQueue, "_call_first", lambda *_: None)
         lines.leave(first)
         assert await asyncio.wait_for(waiting, 60)

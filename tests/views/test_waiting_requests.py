@@ -223,7 +223,8 @@ def test_a_forked_child_counts_its_own():
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, True, "5"])
 def test_a_bad_limit(value):
-    """The error names the setting and what to write."""
+    """The error names the setting and what to write; 1 is the least."""
+    conf.make("default", {"NODES": ["memory://a"], "MAX_WAITING_REQUESTS": 1})
     setting = {"NODES": ["memory://a"], "MAX_WAITING_REQUESTS": value}
     with pytest.raises(
         ImproperlyConfigured, match=r"'MAX_WAITING_REQUESTS'\] .*1 or more, or None"
