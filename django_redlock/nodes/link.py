@@ -320,6 +320,7 @@ class Link:
         indexes, order = self._in_order(exchange.request.first)
         for index, connection, send, epoch in order:
             backlog = connection.backlog + size
+            # Nearly every connection has room, and a call costs more than to compare.
             if backlog > BACKLOG and not has_room(connection, exchange, size):
                 exchange.not_sent(index, None)
                 full.append(index)

@@ -176,9 +176,8 @@ class Threads:
         Such an undo did not come: it was interrupted, too.
         """
         every = self.idle, self.owing
-        is_needed = True  # a link that is in use now owes something when it is back
-        while is_needed:
-            self.threads.pause(SETTLE_EVERY)
+        while True:
+            self.threads.pause(SETTLE_EVERY)  # first: a link that is in use now is back then
             if self.threads.until < math.inf:
                 return
             for links in every:
@@ -193,7 +192,8 @@ class Threads:
                 if link.torn < latest and self.torn.pop(nonce, None) is not None:
                     link.give_up()
             undoing = (each.is_undoing for links in every for each in tuple(links.values()))
-            is_needed = bool(self.torn) or any(undoing)
+            if not (self.torn or any(undoing)):
+                return
 
     def close(self) -> None:
         """Give the connections of all idle links to the nodes; close those out of step."""

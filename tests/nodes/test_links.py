@@ -256,11 +256,11 @@ def test_an_undo_to_a_node_that_hangs_goes_into_its_kernel(held):
     eventually(lambda: keys_on(held.nodes) == [[]] * 3)
 
 
-@pytest.mark.parametrize("request_", [grant(), EXTENSION], ids=["grant", "extension"])
-def test_a_node_that_owes_too_much_is_not_asked_nor_waited_for(three, request_):
+@pytest.mark.parametrize("asked", [grant(), EXTENSION], ids=["grant", "extension"])
+def test_a_node_that_owes_too_much_is_not_asked_nor_waited_for(three, asked):
     """The others are asked in the usual way."""
     with closing(group_of(three.urls, LONG)) as group:
-        link, exchange = connected(group), asking(group, request_)
+        link, exchange = connected(group), asking(group, asked)
         link.connections[2].backlog = BACKLOG
         votes = link.carry(exchange)
         assert (votes[2].code, exchange.prompt) == (ReasonCode.BACKLOG, (0, 1))
