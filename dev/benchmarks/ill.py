@@ -42,6 +42,8 @@ def _ill(
             blocks = [each for repeat in range(repeats) for each in ordered(playing, turn + repeat)]
             for each in blocks:
                 processes.block(each, SETTLE_PAIRS)  # what was late arrives
+            # A process that has waited for the others is slower at first: both readings have that.
+            for each in blocks:
                 well[each].append(processes.block(each, pairs))
             with ill():
                 for each in blocks:
