@@ -20,8 +20,8 @@ NUMBERS = itertools.count()
 
 
 @pytest.fixture(autouse=True)
-def memory(django_db_blocker: Any) -> Iterator[MemoryNodes]:
-    """Five fresh nodes in memory; and the end of a request looks at the databases."""
+def memory(django_db_setup: None, django_db_blocker: Any) -> Iterator[MemoryNodes]:
+    """Five fresh nodes in memory; and the end of a request looks at the databases of the tests."""
     nodes = [f"memory://views-{next(NUMBERS)}" for _ in range(5)]
     with django_db_blocker.unblock(), override_settings(REDLOCK={"default": {"NODES": nodes}}):
         group = conf.backend("default").group
