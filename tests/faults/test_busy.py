@@ -38,3 +38,11 @@ def test_time_in_which_a_thread_did_not_run_is_no_silence(late, silent, monkeypa
         clock.listen(listening)
     assert listening.silence(sign) == pytest.approx(silent)
     assert listening.waited == pytest.approx(0.8)
+
+
+def test_a_sign_in_the_middle_of_a_part_ends_the_silence_before(monkeypatch):
+    """What was listened to before the sign does not count, though it is of the same part."""
+    clock = Clock(monkeypatch)
+    listening, start = ListeningTime(0.8, clock.now), clock.now
+    clock.listen(listening)
+    assert listening.silence(start + 0.09) == pytest.approx(0.01)

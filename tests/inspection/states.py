@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha1
 from typing import NamedTuple
 
 from django_redlock.inspection import LockStatus
@@ -11,7 +12,8 @@ from tests.support.looked_at import A, B, finish, put, queue, stop_clocks
 NAME = "invoice:42"
 WEB1, WEB2, ANOTHER = f"{A}:123:web-1", f"{B}:124:web-2", "a value of another client"
 RESTS = "rest::web-1"
-REVOKED = f"revoked:{'a' * 16}:web-1, revoked by ops: hangs"
+DIGEST_OF_A = sha1(A.encode(), usedforsecurity=False).hexdigest()[:16]
+REVOKED = f"revoked:{DIGEST_OF_A}:web-1, revoked by ops: hangs"
 TASK = "reports.sync, id id-7"
 EVERYWHERE = "01234"
 
@@ -142,6 +144,9 @@ STATES = {
     "three silent nodes decide": State({}, UNCLEAR, 0, left="", down="012"),
     "rests": State({RESTS: EVERYWHERE}, LockStatus.RESTING, 5, "web-1"),
     "revoked": State({REVOKED: EVERYWHERE}, LockStatus.REVOKED, 5, "web-1, revoked by ops: hangs"),
+    "revoked on just a majority": State(
+        {WEB1: "01", REVOKED: "234"}, LockStatus.REVOKED, 5, "web-1, revoked by ops: hangs", "123"
+    ),
     "queued": State({}, LockStatus.QUEUED, 5, TASK, mark=EVERYWHERE),
     "queued by a majority": State({}, LockStatus.QUEUED, 3, TASK, mark="012"),
     "a mark of a minority": State({}, PARTIAL, 2, TASK, mark="01"),

@@ -125,6 +125,14 @@ def test_a_campaign_needs_no_callbacks(begin):
         assert not redlock.using("other").leads("beat")
 
 
+@in_memory
+def test_braces_in_a_value_are_text(nodes):
+    """A name that was filled has no field, whatever the value looks like."""
+    with redlock.named("beat:{site}", site="{a}").leader() as leader:
+        eventually(leader.leads)
+        assert_taken("beat:{a}")
+
+
 def test_after_a_loss_it_campaigns_again(begin):
     """It is told once, does not lead meanwhile, and its next lease has a higher fence."""
     told = Told()

@@ -112,6 +112,7 @@ PLAIN = {"x": 1}
         ("a:{x}", {"x": {}.get}, TypeError, "whose text is its address"),
         ("a:{x}", {"x": print}, TypeError, "whose text is its address"),
         ("a:{x}", {"x": asyncio.run}, TypeError, "whose text is its address"),
+        ("a:{x.upper}", {"x": "b"}, TypeError, "whose text is its address"),
         ("a:{x}", {"x": Hall(pk=1)}, TypeError, r"a Hall, whose text may change.*write \{x.pk\}"),
         ("a:{x.pk}", {"x": Hall()}, TypeError, "because the Hall is not saved"),
         ("", {}, ValueError, "is empty"),

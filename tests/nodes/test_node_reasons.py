@@ -19,6 +19,7 @@ from django_redlock.nodes import admission, replies
 from django_redlock.nodes import node as node_module
 from django_redlock.nodes.admission import ServerInfo
 from django_redlock.nodes.connection import Connection, PlainCommand, packed
+from django_redlock.nodes.faults import CLOSED
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.queue import BlockedConnection
 from django_redlock.testing import EmbeddedNodes
@@ -272,6 +273,15 @@ def test_a_guard_that_is_over(group):
     group.nodes[0]._free[:] = [connection]
     assert group.nodes[0].take(time.monotonic()) is None
     assert connection.fault == because(ReasonCode.GUARD_OVER)
+
+
+def test_a_guard_that_is_nearly_over(group, monkeypatch):
+    """A node has no vote in the last moments of its guard either."""
+    monkeypatch.setattr(admission, "guard_left", lambda *_: 0.5)
+    connection = opened(_url(group))
+    connection.close(CLOSED)
+    assert connection.guarded
+    assert connection.votes_from == connection.opened + 0.5
 
 
 def test_a_queue_that_was_left(group):

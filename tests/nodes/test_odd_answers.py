@@ -17,7 +17,7 @@ from unittest import mock
 
 import hiredis
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from redis.exceptions import RedisError
@@ -285,6 +285,7 @@ REPLIES = VALUES | st.lists(VALUES, max_size=6).map(lambda rest: [NONCE.encode()
 @pytest.mark.slow
 @patiently
 @given(command=ANY_COMMAND, answer=REPLIES, asked=st.integers(1, 3), word=KNOWN | st.none())
+@example(Command.EXTEND, [NONCE.encode(), b"KEPT", [0, 0, 1], [0], [1, b"ops"]], 3, None)
 def test_any_answer_is_a_sound_vote_or_none(command, answer, asked, word):
     """Whatever is answered, nothing is raised, and every part of a vote is within its range."""
     if word and isinstance(answer, list):
@@ -323,17 +324,41 @@ def sound(command: Command, vote: Vote, asked: int) -> None:
     if command is Command.GRANT:
         assert 1 <= vote.fence <= 2**53
     elif command is Command.EXTEND:
-        kept, free = vote.result
+        kept, free, revoked = vote.result
         assert len(kept) == asked
         assert set(kept) <= {0, 1}
         assert len(set(free)) == len(free)
-        assert not any(kept[each] for each in free)
+        assert not any(kept[each] for each in (*free, *revoked))
     elif command in {Command.CLAIM, Command.BLOCK}:
         assert isinstance(vote.result, str)
     elif command is Command.RELEASE:
         assert 0 <= vote.woken <= asked
     elif command is Command.SURVEY:
         assert len(vote.result[0].rows) <= asked
+
+
+def test_each_lease_of_a_renewal_has_a_reason_of_its_own():
+    """One request renews several leases, and several of them may have been revoked."""
+    request = of_many(Command.EXTEND, 3)
+    revoked = [0, b"ops: hangs", 2, b"ops: stuck"]
+    answer = [NONCE.encode(), b"KEPT", [0, 1, 0], [], revoked]
+    vote = replies.vote(request, "node", NONCE.encode(), answer)
+    assert vote is not None
+    assert vote.result.revoked == {0: "ops: hangs", 2: "ops: stuck"}
+
+
+@pytest.mark.parametrize(
+    ("command", "answer", "is_vote"),
+    [
+        (Command.LOAD, b"5d41402abc", True),
+        (Command.LOAD, 1, False),
+        (Command.UNBLOCK, 1, True),
+        (Command.UNBLOCK, b"OK", False),
+    ],
+)
+def test_what_is_a_reply_to_a_command_that_is_no_script(command, answer, is_vote):
+    """LOAD is answered with a digest, UNBLOCK with a number."""
+    assert (replies.plain_vote(command, "node", b"", answer) is not None) is is_vote
 
 
 @pytest.mark.parametrize("name", [name for name in ECHOED if "2 MB" not in name])

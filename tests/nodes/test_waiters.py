@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from typing import Any
 
 import pytest
 
@@ -202,11 +203,13 @@ def test_a_word_that_came_before_we_left_is_taken_along(nodes, by, alone):
         assert await ask(BlockOnNode(waiter, 0, 0.05, 10)) == Wakeup()
         with closing(nodes[0].client()) as client:
             client.rpush(waiter.queue, WORD)
-        arrived = waiter.blocked.connection.socket
-        assert select.select([arrived], [], [], 20)[0]
+        waited_on.append(waiter.blocked.connection)
+        assert select.select([waited_on[0].socket], [], [], 20)[0]
         return await ask(LeaveQueue(waiter))
 
+    waited_on: list[Any] = []
     assert asyncio.run(main()) == WORD
+    assert waited_on[0] in idle(group.nodes[0])  # the next caller has it
     eventually(lambda: blocked(nodes) == 0)
 
 

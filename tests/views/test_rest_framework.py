@@ -238,8 +238,9 @@ def test_what_is_no_view_of_the_framework_is_refused():
 def test_actions_that_make_no_sense_are_refused():
     """Each says what to do."""
     wrong: Any
-    for wrong in ("pay", [], [1], 5):
-        with pytest.raises(TypeError, match="actions must be a list of names"):
+    for wrong, example in ("pay", "pay"), ([], "create"), ([1], "create"), (5, "create"):
+        told = rf"actions must be a list of names, as \['{example}'\]$"
+        with pytest.raises(TypeError, match=told):
             drf.single_flight("order", actions=wrong)
 
     class Looks(Orders):

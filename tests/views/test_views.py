@@ -566,6 +566,17 @@ def test_a_lock_inside_a_transaction_is_refused(orders):
             post(view)
 
 
+def test_what_is_no_request_is_refused():
+    """A function that became a method after it was decorated, for one."""
+
+    @single_flight("order")
+    def view(request: Any) -> HttpResponse:
+        return HttpResponse()
+
+    with pytest.raises(TypeError, match="single_flight needs the request, not View: on a method"):
+        view(View())
+
+
 def test_a_stream_is_committed_before_it_is_sent(orders):
     """The view's transaction ends with the view; the stream keeps only the lock."""
 
