@@ -165,7 +165,7 @@ def test_one_node_has_no_columns_of_nodes(releaser):
 
 
 def test_several_nodes_have_them(memory, releaser):
-    """As before."""
+    """The page has a column for each, and the sentences count them."""
     with redlock("report:7"):
         assert status()[1].startswith("default: healthy (5 of 5 nodes vote, 3 are needed)\n")
         assert "#5" in words(look(releaser))

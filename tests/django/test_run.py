@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import io
+import math
 import os
 import pty
 import re
@@ -21,6 +22,7 @@ from functools import partial
 from importlib import import_module
 from io import FileIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -663,6 +665,20 @@ def test_a_killed_guardian_ends_the_command(stubborn):
     assert status == 70
     assert "the process that watches the command was killed" in err
     assert is_gone(pid)
+
+
+def test_the_guardian_is_told_what_has_changed():
+    """Each renewal, and the loss; what it knows it is not told again."""
+    lease: Any = SimpleNamespace(grant=SimpleNamespace(deadline=100.0, ttl=30.0), lost=False)
+    job: Any = SimpleNamespace(_lease=lease, _grace=10.0, _ordered=None, _lost_at=math.inf)
+    job._clock, job._say = lambda: 50.0, Mock()
+    for deadline in 100.0, 110.0, 110.0:
+        lease.grant.deadline = deadline
+        child.Job._order(job)
+    lease.lost = True
+    child.Job._order(job)
+    told = [guardian.ORDER.unpack(each.args[0]) for each in job._say.write.call_args_list]
+    assert told == [(90.0, 99.5), (100.0, 109.5), (50.0, 60.0)]
 
 
 def test_a_guardian_that_fails_ends_its_group():

@@ -213,7 +213,7 @@ def test_a_plain_lock_beside_slots_is_taken_away_by_its_name(leases):
     ],
 )
 def test_a_slot_that_makes_no_sense(memory, args, why):
-    """It says which."""
+    """A slot that is no number, out of range or of several names is refused, with its rule."""
     with pytest.raises(CommandError, match=why):
         release(*args)
 

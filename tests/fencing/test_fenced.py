@@ -389,7 +389,7 @@ def test_what_can_be_claimed(make: Any, seat: Seat, lease: Lease) -> None:
 
 
 def test_no_lease_and_no_such_field(seat: Seat, lease: Lease) -> None:
-    """Each says what is wanted."""
+    """What is no lease, or no field of fences, is refused, with what is wanted."""
     for other in (None, redlock("seat"), 7):
         with pytest.raises(TypeError, match="takes a lease, as of 'with redlock"):
             fenced(other, Seat.objects.all())  # type: ignore[arg-type]

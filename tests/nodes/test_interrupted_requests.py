@@ -99,9 +99,9 @@ def test_a_link_for_an_undo_that_never_comes_is_closed(three, monkeypatch):
     """An interruption where nobody undoes costs connections for about a second, not for ever."""
     monkeypatch.setattr(threads_module, "LONGEST_TORN", 0.0)
     group = group_of(three.urls, LONG)
-    connected(group)
+    link = connected(group)
     interrupted(group, nullcontext)
-    eventually(lambda: not threads_of(group).torn)
+    eventually(lambda: not threads_of(group).torn and not link.connections)
     group.close()
     for node in three:
         node.client().flushdb()

@@ -7,6 +7,7 @@ import math
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -458,6 +459,25 @@ def test_a_new_connection_may_have_the_number_of_one_that_was_closed(three):
     assert link._indexes[new.fileno] == 1
     with template(group)("number") as lease:
         assert lease.fence > 0
+    group.close()
+
+
+def test_a_vote_that_is_short_is_waited_for_until_one_more_node_is_connected(three, monkeypatch):
+    """As patiently as for a majority: one node has an error, and another connects slowly."""
+    group = group_of(three.urls, LONG)
+    link, asked = connected(group), asking(group, grant())
+    asked.votes[:] = [Vote("a", Answer.YES, fence=1), Vote("b", Answer.UNKNOWN), None]
+    late, urgent = link.drop(2), list[bool]()
+    link._attempts[2] = group.nodes[2].open(time.monotonic(), urgent=True)  # type: ignore[assignment]
+
+    def wait(link: Link, _: Exchange, is_urgent: Callable[[], bool]) -> None:
+        urgent.append(is_urgent())
+        link.have(2, late)
+        urgent.append(is_urgent())
+
+    monkeypatch.setattr(Link, "_wait_for_connections", wait)
+    assert link._more(asked)
+    assert urgent == [True, False]
     group.close()
 
 

@@ -186,6 +186,7 @@ def test_a_node_is_asked_again_after_the_process_stood_still(three, clock, by):
 
     with one(three) as group:
         assert asyncio.run(main(group)) == [True, True, True, False]
+        assert group.nodes[0].down_reason  # so no other caller waits for it
 
 
 # -- giving a connection back ---------------------------------------------------------------------

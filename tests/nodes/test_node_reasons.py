@@ -67,6 +67,17 @@ def test_nobody_was_there_yet():
     """Before the first question."""
     (state,) = group_of(["redis://127.0.0.1:1/0"]).states()
     assert (state.code, state.why) == (ReasonCode.NEVER_REACHED, "never reached")
+    assert not state.voting
+
+
+def test_a_node_that_was_connected_meanwhile_is_not_suspected(group):
+    """It was given up as silent, and its connection came just then."""
+    node = group.nodes[0]
+    attempt = node.open(time.monotonic(), urgent=True)
+    assert attempt.done.wait(LONG)
+    node.suspect(attempt)
+    assert not node.down_reason
+    node.forgo(attempt)
 
 
 def test_nobody_listens(tmp_path):

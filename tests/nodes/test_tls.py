@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from redis.connection import SSLConnection
 
-from django_redlock.nodes.address import Address, from_url
+from django_redlock.nodes.address import Address, TLSConnection, from_url
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import faults_noted, keys_on, template, unguarded
@@ -36,6 +37,19 @@ def behind_tls(
         proxies = [stack.enter_context(Proxy(node.port, context)) for node in nodes]
         urls = [f"rediss://127.0.0.1:{each.port}/0" for each in proxies]
         yield nodes, proxies, [from_url(url, options=options) for url in urls]
+
+
+@pytest.mark.parametrize("option", ["ssl_validate_ocsp", "ssl_validate_ocsp_stapled"])
+def test_a_certificate_that_may_be_revoked_is_looked_up_by_redis_py(option, monkeypatch):
+    """With either option; a context of ours would look nothing up, and say nothing."""
+    wrapped: list[object] = []
+    monkeypatch.setattr(
+        SSLConnection, "_wrap_socket_with_ssl", lambda _, sock: wrapped.append(sock)
+    )
+    connection: Any = TLSConnection(ssl_ca_certs=None)
+    setattr(connection, option, True)
+    connection._wrap_socket_with_ssl("socket")
+    assert wrapped == ["socket"]
 
 
 @pytest.fixture

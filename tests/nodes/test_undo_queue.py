@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -26,10 +24,8 @@ from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes import node as node_module
 from django_redlock.nodes.connection import OnWire, pack
 from django_redlock.nodes.group import NodeGroup
-from django_redlock.nodes.link import Link
 from django_redlock.nodes.node import Undo, UndoQueue
 from django_redlock.testing import EmbeddedNodes
-from tests.support.links import generally
 from tests.support.loops import group_of, keys_on, template, unguarded
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
@@ -254,45 +250,6 @@ def test_a_lock_may_have_as_many_and_as_long_names_as_are_allowed(
     eventually(lambda: reached.locks() == [0, 0, 0])
 
 
-# -- interruptions ------------------------------------------------------------------------------
-
-
-class Interruption(Exception):  # noqa: N818 - it is one
-    """What a signal handler raises."""
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-def test_an_undo_that_is_interrupted_is_done_all_the_same(reached, monkeypatch):
-    """Two interruptions, of an attempt and of its undoing, leave neither keys nor connections."""
-    listen, gather = Link._listen, Link._gather
-
-    def interrupted(*_: object) -> None:
-        monkeypatch.setattr(Link, "_listen", listen)
-        monkeypatch.setattr(Link, "_gather", again)
-        raise Interruption
-
-    def again(*_: object) -> None:
-        monkeypatch.setattr(Link, "_gather", gather)
-        raise Interruption
-
-    before = descriptors()
-    with generally():
-        for number in range(40):
-            monkeypatch.setattr(Link, "_listen", interrupted)
-            with pytest.raises(Interruption):
-                reached.redlock(f"torn:{number}").acquire()
-    eventually(lambda: reached.locks() == [0, 0, 0])
-    assert connected(reached.redlock)
-    # A connection for each node's thread in the background may be new, no more.
-    eventually(lambda: gc.collect() >= 0 and descriptors() <= before + 6)
-
-
-def descriptors() -> int:
-    """How many this process has open."""
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
-
 # -- the queue ----------------------------------------------------------------------------------
 
 
@@ -319,6 +276,10 @@ def queue_of() -> UndoQueue:
     far: Any = Far()
     far.undos = queue = UndoQueue(far)
     return queue
+
+
+class Interruption(Exception):  # noqa: N818 - it is one
+    """What a signal handler raises."""
 
 
 def sent(queue: UndoQueue, now: float = 1.0, most: float = 1e9) -> list[OnWire]:

@@ -236,7 +236,7 @@ def test_what_is_no_view_of_the_framework_is_refused():
 
 
 def test_actions_that_make_no_sense_are_refused():
-    """Each says what to do."""
+    """What is no list of actions of the viewset is refused, with what to write."""
     wrong: Any
     for wrong, example in ("pay", "pay"), ([], "create"), ([1], "create"), (5, "create"):
         told = rf"actions must be a list of names, as \['{example}'\]$"
