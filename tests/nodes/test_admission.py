@@ -73,10 +73,10 @@ def test_the_skew_is_half_of_the_setting(clock_skew, skew):
 )
 def test_a_clock_that_ran_ahead_of_ours_makes_a_node_young(passed, grown, known):
     """More than the time that passed, a difference of rates and the skew: it was set."""
-    before = seen(FACTS, look(0.0), None, 5.0)
+    before = seen(FACTS, look(5000.0, at=5000.0), None, 5.0)
     after = FACTS._replace(uptime=2000.0)
-    later = seen(after, look(grown, at=passed), before, 5.0)
-    assert age(later, passed) == known
+    later = seen(after, look(5000.0 + grown, at=5000.0 + passed), before, 5.0)
+    assert age(later, 5000.0 + passed) == known
 
 
 def test_a_slow_answer_before_is_no_step_of_the_clock():
