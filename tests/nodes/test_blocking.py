@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import select
 import threading
 import time
@@ -116,12 +115,9 @@ def as_written(spread: Spread, ranks: list[T]) -> list[T]:
     return ranks[-first:] + ranks[:-first]
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_third_of_five_answers_ends_the_waiting(spread, seed):
+@pytest.mark.parametrize("ranks", [[1, 2, 3, 4, 5], [5, 4, 3, 2, 1], [3, 5, 1, 4, 2]], ids=str)
+def test_the_third_of_five_answers_ends_the_waiting(spread, ranks):
     """In whatever order the nodes answer: not before it, and not with the fourth."""
-    ranks = [[1, 2, 3, 4, 5], [5, 4, 3, 2, 1]][seed] if seed < 2 else [1, 2, 3, 4, 5]
-    if seed >= 2:
-        random.Random(seed).shuffle(ranks)
     heard, took = heard_to_acquire(spread, ranks)
     assert heard == 3
     assert took >= 3 * STEP

@@ -112,7 +112,6 @@ def test_a_try_whose_thread_was_never_started_keeps_no_call_from_trying(three, m
     group = group_of(three.urls, LONG)
     node = group.nodes[0]
     node.down_reason = node.unconnected
-
     with monkeypatch.context() as patch:
         patch.setattr(background, "start_thread", interrupt)
         with pytest.raises(Interruption):

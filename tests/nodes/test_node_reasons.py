@@ -23,6 +23,7 @@ from django_redlock.nodes.faults import CLOSED
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.queue import BlockedConnection
 from django_redlock.testing import EmbeddedNodes
+from tests.support.links import connected
 from tests.support.loops import group_of, idle, loop_connections, soon, template, unguarded
 from tests.support.waiting import eventually
 
@@ -277,13 +278,18 @@ def _url(group: NodeGroup) -> str:
 
 
 def test_a_guard_that_is_over(group):
-    """The node is looked at again, over a new connection."""
+    """The node is looked at again, over a new connection: from an idle one, and from a link."""
     connection = taken(group)
     connection.guarded, connection.votes_from = True, time.monotonic()
     group.nodes[0].give(connection, time.monotonic())
     group.nodes[0]._free[:] = [connection]
     assert group.nodes[0].take(time.monotonic()) is None
-    assert connection.fault == because(ReasonCode.GUARD_OVER)
+    link = connected(group)
+    of_link = link.drop(1)
+    of_link.guarded, of_link.votes_from = True, time.monotonic()
+    link.have(1, of_link)
+    link.settle()
+    assert connection.fault == of_link.fault == because(ReasonCode.GUARD_OVER)
 
 
 def test_a_guard_that_is_nearly_over(group, monkeypatch):
