@@ -99,23 +99,14 @@ def test_who_looks_has_a_node_connected_that_took_too_long_before(nodes, by, mon
     look = Survey("1" * 32, all_heard, *keys, names=["name"], patience=20.0)
 
     async def votes_of_a_task(group: NodeGroup) -> list[Vote]:
-        async with template(group)("warm"):
-            pass
-        late()
         return await group.aask(look)
-
-    def votes_of_a_thread(group: NodeGroup) -> list[Vote]:
-        with template(group)("warm"):
-            pass
-        late()
-        return group.ask(look)
-
-    def late() -> None:
-        monkeypatch.undo()
-        third.down_reason, third._retry_at = third.unconnected, math.inf
 
     with closing(group_of(nodes.urls[:3], 20.0)) as group:
         third = group.nodes[2]
-        monkeypatch.setattr(third, "open", lambda *_, **__: None)
-        votes = asyncio.run(votes_of_a_task(group)) if by == "task" else votes_of_a_thread(group)
+        with monkeypatch.context() as patch:
+            patch.setattr(third, "open", lambda *_, **__: None)
+            with template(group)("warm"):
+                pass
+        third.down_reason, third._retry_at = third.unconnected, math.inf
+        votes = asyncio.run(votes_of_a_task(group)) if by == "task" else group.ask(look)
     assert [vote.answer for vote in votes] == [Answer.YES] * 3
